@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax attention of one query head over cached keys and values, by fixed chunks of kAttentionChunk positions.
+// Per chunk: scores s_p = scale * (q . k_p) (dot by the float law over f32 q and the exactly widened k), m = max s,
+// e_p = exp(s_p - m), l = sum e_p (float law over p), o_j = fma(e_p, v_pj, o_j) in rising p. Triples (m, l, o) merge in
+// rising chunk order; the result is o / l. The chunk grid starts at position 0 whatever the window or the parallel
+// split, so the bits of a row depend on its own position and history only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "outrider/base/isa.h"
+
+namespace outrider::kernels {
+
+inline constexpr uint32_t kAttentionChunk = 128;
+
+enum class KvType : uint8_t { kF16, kF32, kQ8_0 };
+
+// Bytes of one head vector of `width` elements. Q8_0 needs width % 32 == 0.
+constexpr uint64_t kv_row_bytes(KvType type, uint32_t width) noexcept {
+  switch (type) {
+    case KvType::kF16: return 2ULL * width;
+    case KvType::kF32: return 4ULL * width;
+    case KvType::kQ8_0: return width / 32 * 34ULL;
+  }
+  return 0;
+}
+
+struct AttentionArgs {
+  const float* q = nullptr;           // (dk)
+  const std::byte* k_cache = nullptr; // position p at k_cache + p * k_stride, kv_row_bytes(type, dk) each
+  const std::byte* v_cache = nullptr;
+  uint64_t k_stride = 0, v_stride = 0;
+  KvType k_type = KvType::kF16, v_type = KvType::kF16;
+  uint32_t dk = 0, dv = 0;
+  uint32_t begin = 0, end = 0;        // positions [begin, end) are visible; begin > 0 with a sliding window; end > begin
+  float scale = 1;
+  const float* sink = nullptr;        // one logit that joins the softmax without a value, unscaled; or nullptr
+  float* scratch = nullptr;           // attention_scratch_floats(dv)
+  float* out = nullptr;               // (dv)
+};
+
+constexpr uint32_t attention_scratch_floats(uint32_t dv) noexcept { return kAttentionChunk + dv; }
+
+using AttentionFn = void (*)(const AttentionArgs& args) noexcept;
+AttentionFn choose_attention(Isa isa) noexcept;
+
+// Stores one f32 head vector as a cache row of `type` (f16: RNE; q8_0: d = f16(amax/127), q = RNE(x * 127/amax)).
+using StoreKvFn = void (*)(const float* x, uint32_t width, KvType type, std::byte* row) noexcept;
+StoreKvFn choose_store_kv(Isa isa) noexcept;
+
+}  // namespace outrider::kernels

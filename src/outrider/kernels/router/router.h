@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// From router logits to chosen experts and weights (../shared/spec/architectures-core.md section 4). Plain scalar code
+// on every ISA: a few hundred numbers, and one order of operations.
+#pragma once
+
+#include <cstdint>
+
+namespace outrider::kernels {
+
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSqrtSoftplus };
+
+struct RouterSpec {
+  RouterScore score = RouterScore::kSoftmax;
+  uint32_t n_experts = 0;       // 1..1025
+  uint32_t n_used = 0;          // 1..n_experts
+  uint32_t n_groups = 0;        // grouping is active when > 1
+  uint32_t n_groups_used = 0;
+  bool normalize = false;       // divide by max(sum of chosen weights, 2^-14)
+  float weight_scale = 1;       // 0 and 1 mean none; applied after normalising
+};
+
+// logits (n_experts); selection_bias (n_experts) or nullptr: added for choosing only. Writes n_used ids in descending
+// selection value (ties: lower id first) and their weights. scratch: 3 * n_experts floats.
+// Returns false when a logit or a selection value is NaN (the caller fails the request, naming the layer); ids are then 0..n_used-1.
+bool route(const RouterSpec& spec, const float* logits, const float* selection_bias, float* scratch, uint32_t* ids,
+           float* weights) noexcept;
+
+}  // namespace outrider::kernels

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which expert is where. One owner of all expert slots: a fixed arena of `slots_per_layer` slots for each MoE layer,
+// filled by reads, emptied by a pure policy. Words as in design.md section 4.
+//
+// Invariants: a pinned slot is never a victim; two slots never claim one expert; a slab is published when its last byte
+// has landed; a slot's generation changes with every new claim, so a late read is recognised and dropped; which expert
+// is evicted for which depends on the sequence of demands alone, never on the order in which reads land.
+// Threads: owned by one thread (the engine's); readers are inside.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace outrider::residency {
+
+// `layer` counts MoE layers only, from 0.
+struct ExpertKey {
+  uint32_t layer = 0;
+  uint32_t expert = 0;
+  friend bool operator==(const ExpertKey&, const ExpertKey&) = default;
+};
+
+inline constexpr uint32_t kMaxSlabParts = 3;
+
+// Where one tensor stack of a layer lies: expert e at offset + e * n_bytes of file file_idx.
+struct PartSource {
+  uint32_t file_idx = 0;
+  uint64_t offset = 0;
+  uint64_t n_bytes = 0;  // per expert
+};
+
+// gate, up, down; or gate_up, down; in that order. All experts of a layer have one shape.
+struct LayerSource {
+  uint32_t n_experts = 0;
+  uint32_t n_parts = 0;
+  std::array<PartSource, kMaxSlabParts> parts;
+};
+
+// A resident, pinned slab: part i of the expert starts at parts[i] (any alignment).
+struct ReadySlab {
+  uint32_t expert = 0;
+  uint32_t slot_idx = 0;
+  std::array<const std::byte*, kMaxSlabParts> parts = {};
+};
+
+enum class IoMode : uint8_t { kAuto, kUring, kThreads };
+enum class DirectMode : uint8_t { kAuto, kOn, kOff };
+
+struct StoreOptions {
+  std::vector<std::string> files;       // paths by file_idx
+  std::vector<LayerSource> layers;
+  uint32_t slots_per_layer = 0;         // >= the model's experts per token; capped at n_experts per layer
+  std::string policy = "lru";           // names: policy_names()
+  double lfu_half_life_tokens = 256;
+  IoMode io = IoMode::kAuto;
+  DirectMode direct = DirectMode::kAuto;
+  uint32_t queue_depth = 16;
+};
+
+// Running totals since the store was made. Bytes are counted where they move.
+struct StoreCounters {
+  uint64_t demanded = 0, hits = 0, misses = 0;  // expert demands (one per distinct expert, layer and pass)
+  uint64_t bytes_read = 0;                      // payload bytes that landed in slots
+  uint64_t evicted = 0;
+  uint64_t reads = 0, read_retries = 0;
+  uint64_t stall_ns = 0;                        // compute waited for bytes
+};
+
+class LayerPass;
+
+class ExpertStore {
+ public:
+  explicit ExpertStore(StoreOptions options);
+  ~ExpertStore();
+  ExpertStore(const ExpertStore&) = delete;
+  ExpertStore& operator=(const ExpertStore&) = delete;
+
+  // Demands a set of distinct experts of one layer, in any number: those that do not fit at once are done in rounds.
+  // `uses[i]` = how many tokens of the pass chose expert_ids[i] (policies count them). Hits are pinned and reads for the
+  // misses are queued before this returns. One LayerPass may be open at a time; it must not outlive the store.
+  LayerPass begin(uint32_t layer, std::span<const uint32_t> expert_ids, std::span<const uint32_t> uses);
+
+  // Tells the policies that `n_tokens` tokens have been processed (decay runs on this clock).
+  void end_step(uint32_t n_tokens) noexcept;
+
+  const StoreCounters& counters() const noexcept;
+  uint32_t slots_per_layer() const noexcept;   // after capping
+  uint64_t arena_bytes() const noexcept;
+  // What opening found, one line each: "io: io_uring refused (EPERM), using threads", "direct reads refused on FILE (EINVAL), using buffered". 
+  const std::vector<std::string>& warnings() const noexcept;
+
+  // Bytes of arena for `slots` slots per layer: for the plan, before anything is opened.
+  static uint64_t arena_bytes_for(std::span<const LayerSource> layers, uint32_t slots, DirectMode direct);
+
+ private:
+  friend class LayerPass;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// One layer's demand. Move-only. Usage: while (auto slabs = pass.next(); !slabs.empty()) { compute; pass.done(slabs); }
+class LayerPass {
+ public:
+  LayerPass(LayerPass&&) noexcept;
+  LayerPass& operator=(LayerPass&&) = delete;
+  ~LayerPass();  // unpins what is left and lets queued reads of this pass finish or lapse
+
+  // Slabs that are resident now and have not been handed out: hits first, then as reads land; waits (counted as stall)
+  // when none is. Empty when every demanded expert has been handed out. Results must not depend on the order.
+  // Throws Error(kIo) naming file, offset, wanted and got when a read failed for good; the store stays usable.
+  std::span<const ReadySlab> next();
+  // Unpins slabs that next() returned; their bytes may be replaced from now on.
+  void done(std::span<const ReadySlab> slabs) noexcept;
+
+ private:
+  friend class ExpertStore;
+  explicit LayerPass(ExpertStore::Impl& store) noexcept : store_(&store) {}
+  ExpertStore::Impl* store_;
+};
+
+}  // namespace outrider::residency
