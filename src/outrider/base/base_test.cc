@@ -2,14 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "outrider/base/aligned_buffer.h"
 #include "outrider/base/checked.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
+#include "outrider/base/fake_machine.h"
 #include "outrider/base/test_rng.h"
 #include "outrider/base/thread_pool.h"
 #include "outrider/base/units.h"
@@ -79,25 +78,11 @@ TEST(AlignedBuffer, AlignedAndZeroed) {
   EXPECT_THROW(AlignedBuffer(UINT64_MAX - 5, "test"), Error);
 }
 
-class FakeMachine : public ::testing::Test {
- protected:
-  void SetUp() override {
-    root_ = std::filesystem::temp_directory_path() / ("outrider_cpu_" + std::to_string(getpid()));
-    std::filesystem::remove_all(root_);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-  void write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
-  std::filesystem::path root_;
-};
-
 TEST_F(FakeMachine, DefaultThreadsHeedsQuotaOfAParentGroup) {
   write("proc/self/cgroup", "0::/a/b\n");
   write("sys/fs/cgroup/a/cpu.max", "150000 100000\n");
   write("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
-  const CoreBudget budget = core_budget(root_);
+  const CoreBudget budget = core_budget(root());
   EXPECT_DOUBLE_EQ(budget.quota_cpus, 1.5);
   EXPECT_LE(budget.default_threads, 2U);
 }
@@ -106,7 +91,7 @@ TEST_F(FakeMachine, DefaultThreadsHeedsV1Quota) {
   write("proc/self/cgroup", "4:cpu,cpuacct:/x\n");
   write("sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "50000\n");
   write("sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n");
-  const CoreBudget budget = core_budget(root_);
+  const CoreBudget budget = core_budget(root());
   EXPECT_DOUBLE_EQ(budget.quota_cpus, 0.5);
   EXPECT_EQ(budget.default_threads, 1U);
 }
@@ -117,7 +102,7 @@ TEST_F(FakeMachine, HyperThreadsCountOnce) {
     write(dir + "core_id", "0\n");
     write(dir + "physical_package_id", "0\n");
   }
-  EXPECT_EQ(core_budget(root_).physical_cores, 1U);
+  EXPECT_EQ(core_budget(root()).physical_cores, 1U);
 }
 
 }  // namespace
