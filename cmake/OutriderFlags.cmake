@@ -19,3 +19,7 @@ endif()
 # Instruction-set flags sit only on the files of that variant (style.md section 7).
 set(OUTRIDER_AVX2_FLAGS -mavx2 -mfma -mf16c)
 set(OUTRIDER_AVX512_FLAGS -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
+# GCC 12's own AVX-512 headers trip these two (bug 105593: _mm512_undefined_* reads itself).
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND OUTRIDER_AVX512_FLAGS -Wno-maybe-uninitialized -Wno-uninitialized)
+endif()

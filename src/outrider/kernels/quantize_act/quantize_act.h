@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One f32 row to the activation format of numerics/activation.h. Same bits on every ISA.
+//
+// The corners of that format, stated in full: amax is the largest |x| of the block. When the block holds a NaN or an
+// infinity, q and both sums are 0 and d is the quiet NaN 0x7FC00000. When amax < 2^-121, where 127 / amax would leave
+// f32, q, d and both sums are 0. Else q = RNE(x * (127 / amax)), never outside -127..127, and d = amax / 127, which may
+// be subnormal. The thread must run with round-to-nearest and without flush-to-zero.
 #pragma once
 
 #include <cstdint>
