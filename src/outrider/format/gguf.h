@@ -50,8 +50,9 @@ struct ModelFile {
   const std::string& path_of(const Tensor& tensor) const { return files[tensor.file_idx].path; }
   uint64_t total_tensor_bytes() const;
 
-  // `path`: a GGUF file, any part of a split set, or a folder that holds exactly one model. Parts are looked for beside
-  // the named one; symlinks are followed; part number and count must agree between metadata and file name.
+  // `path`: a GGUF file, any part of a split set, or a folder that holds exactly one model (mmproj* files aside). Parts
+  // are looked for beside the named one; symlinks are followed; part number and count must agree between metadata and
+  // file name, and keys that several parts carry must have one value.
   static ModelFile open(const std::string& path);
 };
 

@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -22,6 +24,15 @@ enum class ValueType : uint32_t {
   kI64 = 11, kF64 = 12,
 };
 
+// "u8", "string", ...; "unknown" for an id that is none of the above.
+std::string_view value_type_name(ValueType type) noexcept;
+// Bytes of one scalar in a file; 0 for strings, arrays and unknown ids.
+uint32_t value_type_bytes(ValueType type) noexcept;
+constexpr bool is_signed_int(ValueType type) noexcept {
+  return type == ValueType::kI8 || type == ValueType::kI16 || type == ValueType::kI32 || type == ValueType::kI64;
+}
+constexpr bool is_real(ValueType type) noexcept { return type == ValueType::kF32 || type == ValueType::kF64; }
+
 // A scalar keeps its file type beside its widened value, so that it can be shown and written back as it was.
 struct Value {
   ValueType type = ValueType::kU32;          // of the scalar, or kArray
@@ -30,7 +41,13 @@ struct Value {
   std::variant<uint64_t, int64_t, double, std::string, std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>,
                std::vector<std::string>>
       data;
+
+  bool operator==(const Value&) const = default;
+  uint64_t n_elements() const noexcept;  // of an array; 1 for a scalar
 };
+
+// For people: strings quoted and cut to `max_bytes`, arrays cut to their first `max_elements` with the full count after.
+std::string to_text(const Value& value, size_t max_bytes = 60, size_t max_elements = 4);
 
 class Metadata {
  public:
@@ -70,9 +87,14 @@ class Metadata {
   void set_reals(std::string key, std::vector<double> values, ValueType element_type = ValueType::kF32);
 
  private:
+  struct KeyHash {  // transparent, so that looking up a view builds no string
+    using is_transparent = void;
+    size_t operator()(std::string_view key) const noexcept { return std::hash<std::string_view>()(key); }
+  };
+
   std::string source_;
   std::vector<std::pair<std::string, Value>> entries_;
-  std::unordered_map<std::string, size_t> index_;
+  std::unordered_map<std::string, size_t, KeyHash, std::equal_to<>> index_;
 };
 
 }  // namespace outrider::format
