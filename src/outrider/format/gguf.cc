@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include <optional>
 
 #include "outrider/base/error.h"
+#include "outrider/format/fd.h"
 #include "outrider/format/gguf_header.h"
 #include "outrider/format/split_name.h"
 
@@ -22,20 +22,6 @@ namespace outrider::format {
 namespace {
 
 constexpr uint64_t kMaxParts = 1000;
-
-class Fd {
- public:
-  explicit Fd(int fd) noexcept : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const noexcept { return fd_; }
-
- private:
-  int fd_;
-};
 
 struct OpenedPart {
   ModelPart part;
