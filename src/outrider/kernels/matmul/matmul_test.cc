@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/kernels/matmul/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "outrider/base/cpu.h"
+#include "outrider/base/test_rng.h"
+#include "outrider/kernels/matmul/matmul_variants.h"
+#include "outrider/kernels/quantize_act/quantize_act.h"
+#include "outrider/numerics/blocks.h"
+#include "outrider/numerics/dequant.h"
+
+namespace outrider::kernels {
+namespace {
+
+using format::TensorType;
+using format::TypeInfo;
+
+constexpr uint32_t kNone = ~0U;
+
+// Where a block keeps its f16 scale and its f16 minimum.
+struct ScaleFields {
+  uint32_t d = kNone;
+  uint32_t min = kNone;
+};
+
+ScaleFields scale_fields(TensorType type) {
+  using namespace numerics;
+  switch (type) {
+    case TensorType::kQ4_1: return {Q4_1::kD, Q4_1::kM};
+    case TensorType::kQ5_1: return {Q5_1::kD, Q5_1::kM};
+    case TensorType::kQ2_K: return {Q2_K::kD, Q2_K::kDmin};
+    case TensorType::kQ3_K: return {Q3_K::kD, kNone};
+    case TensorType::kQ4_K: return {Q4_K::kD, Q4_K::kDmin};
+    case TensorType::kQ5_K: return {Q5_K::kD, Q5_K::kDmin};
+    case TensorType::kQ6_K: return {Q6_K::kD, kNone};
+    case TensorType::kTQ1_0: return {TQ1_0::kD, kNone};
+    case TensorType::kTQ2_0: return {TQ2_0::kD, kNone};
+    case TensorType::kIQ1_M:
+    case TensorType::kMXFP4:
+    case TensorType::kNVFP4: return {};
+    default: return {0, kNone};  // d comes first in all others
+  }
+}
+
+void put_f16(std::byte* p, float value) {
+  const uint16_t bits = numerics::f32_to_f16(value);
+  std::memcpy(p, &bits, sizeof bits);
+}
+
+float random_scale(Random& rng) {
+  return std::ldexp(rng.uniform(0.5F, 1.0F), -static_cast<int>(rng.below(8))) * (rng.below(2) != 0 ? 1.0F : -1.0F);
+}
+
+// One block (or one element of a plain type) of random bytes with a finite scale.
+void random_block(const TypeInfo& info, Random& rng, std::byte* block) {
+  for (uint32_t i = 0; i < info.block_bytes; ++i) block[i] = static_cast<std::byte>(rng.below(256));
+  const float plain = static_cast<float>(rng.normal());
+  switch (info.type) {
+    case TensorType::kF32: std::memcpy(block, &plain, sizeof plain); return;
+    case TensorType::kF16: put_f16(block, plain); return;
+    case TensorType::kBF16: {
+      const uint16_t bits = numerics::f32_to_bf16(plain);
+      std::memcpy(block, &bits, sizeof bits);
+      return;
+    }
+    case TensorType::kMXFP4: block[0] = static_cast<std::byte>(118 + rng.below(16)); return;
+    case TensorType::kIQ1_M: {  // the top nibbles of the four scale words are d; an exponent below 16 is finite
+      block[numerics::IQ1_M::kScales + 7] &= std::byte{0x3F};
+      return;
+    }
+    default: break;
+  }
+  const ScaleFields fields = scale_fields(info.type);
+  if (fields.d != kNone) put_f16(block + fields.d, random_scale(rng));
+  if (fields.min != kNone) put_f16(block + fields.min, random_scale(rng));
+}
+
+// A weight matrix and activations for it, at an unaligned address, with both activation forms filled in.
+struct Problem {
+  Problem(TensorType type, uint32_t n_rows_in, uint32_t k_in, uint32_t n_tokens_in, Random& rng, bool has_faults = false)
+      : n_rows(n_rows_in), k(k_in), n_tokens(n_tokens_in), f32_stride(k_in + 3) {
+    const TypeInfo& info = format::type_info(type);
+    const uint64_t row_bytes = format::row_bytes(type, k);
+    bytes.resize(n_rows * row_bytes + 64);
+    std::byte* data = bytes.data() + 1 + rng.below(15);
+    for (uint64_t b = 0; b < n_rows * row_bytes / info.block_bytes; ++b) {
+      std::byte* block = data + b * info.block_bytes;
+      random_block(info, rng, block);
+      if (has_faults && rng.below(20) == 0) put_fault(info, rng, block);
+    }
+    weights = {type, data, row_bytes, n_rows, k};
+    f32.resize(n_tokens * f32_stride);
+    for (float& x : f32) x = static_cast<float>(rng.normal());
+    const uint32_t padded = k / 32 * 32;
+    q.resize(n_tokens * padded + 1);
+    d.resize(n_tokens * (padded / 32) + 1);
+    sum32.resize(n_tokens * (padded / 32) + 1);
+    sum16.resize(n_tokens * (padded / 16) + 1);
+    for (uint64_t t = 0; t < n_tokens; ++t) {
+      choose_quantize_act(Isa::kScalar)(&f32[t * f32_stride], padded, &q[t * padded], &d[t * (padded / 32)],
+                                        &sum32[t * (padded / 32)], &sum16[t * (padded / 16)]);
+    }
+  }
+
+  static void put_fault(const TypeInfo& info, Random& rng, std::byte* block) {
+    const float faults[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(), 0.0F, 0x1p-24F};
+    const float fault = faults[rng.below(5)];
+    const ScaleFields fields = scale_fields(info.type);
+    if (info.type == TensorType::kF32) {
+      std::memcpy(block, &fault, sizeof fault);
+    } else if (info.type == TensorType::kBF16) {
+      const uint16_t bits = numerics::f32_to_bf16(fault);
+      std::memcpy(block, &bits, sizeof bits);
+    } else if (info.type == TensorType::kMXFP4) {
+      const uint8_t exponents[] = {0, 1, 2, 254, 255};
+      block[0] = static_cast<std::byte>(exponents[rng.below(5)]);
+    } else if (fields.d != kNone) {
+      put_f16(block + (fields.min != kNone && rng.below(2) != 0 ? fields.min : fields.d), fault);
+    }
+  }
+
+  MatmulArgs args(uint32_t row_begin, uint32_t row_end, uint32_t count, const uint32_t* token_rows, float* out) const {
+    return {weights, row_begin, row_end, {f32.data(), f32_stride, q.data(), d.data(), sum32.data(), sum16.data(), k},
+            token_rows, count, out, n_rows + 2U};
+  }
+
+  uint32_t n_rows, k, n_tokens;
+  uint64_t f32_stride;
+  std::vector<std::byte> bytes;
+  Weights weights;
+  std::vector<float> f32, d;
+  std::vector<int8_t> q;
+  std::vector<int32_t> sum32;
+  std::vector<int16_t> sum16;
+};
+
+bool same_bits(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) || std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+MatmulFn reference(TensorType type) { return choose_matmul(Isa::kScalar, type); }
+
+constexpr float kUntouched = -12345.5F;
+
+// Runs `fn` over part of the problem and compares with `want` (all rows of all tokens, by the reference).
+void expect_reference_bits(const Problem& problem, const std::vector<float>& want, MatmulFn fn, uint32_t row_begin,
+                           uint32_t row_end, uint32_t count, const uint32_t* token_rows) {
+  const uint64_t stride = problem.n_rows + 2U;
+  std::vector<float> got(count * stride + 1, kUntouched);
+  fn(problem.args(row_begin, row_end, count, token_rows, got.data()));
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t token = token_rows != nullptr ? token_rows[i] : i;
+    for (uint32_t r = 0; r < stride; ++r) {
+      const float expected = r >= row_begin && r < row_end ? want[token * stride + r] : kUntouched;
+      ASSERT_TRUE(same_bits(expected, got[i * stride + r]))
+          << "k " << problem.k << " rows " << row_begin << ".." << row_end << " tokens " << count << " gathered "
+          << (token_rows != nullptr) << ": row " << r << " token " << i << " want " << expected << " got "
+          << got[i * stride + r];
+    }
+  }
+}
+
+class MatmulVariants : public testing::TestWithParam<MatmulVariant> {
+ protected:
+  void SetUp() override {
+    if (!isa_supported(GetParam().needs)) GTEST_SKIP() << "this processor lacks " << isa_name(GetParam().needs);
+  }
+};
+
+std::vector<uint32_t> lengths(const TypeInfo& info) {
+  std::vector<uint32_t> ks = {0};
+  for (uint32_t n = 1; n <= 9; ++n) ks.push_back(n * info.block_elems);
+  if (info.block_elems == 1) ks.insert(ks.end(), {15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 257});
+  for (const uint32_t k : {256U, 512U, 2048U, 7168U}) {
+    if (k % info.block_elems == 0) ks.push_back(k);
+  }
+  return ks;
+}
+
+TEST_P(MatmulVariants, HaveTheBitsOfTheReference) {
+  const auto& [type, needs, fn] = GetParam();
+  TestRng rng(static_cast<uint64_t>(type));
+  constexpr uint32_t kRows = 35;
+  for (const uint32_t k : lengths(format::type_info(type))) {
+    const uint32_t n_rows = k > 2048 ? 5 : kRows;
+    const Problem problem(type, n_rows, k, 17, rng);
+    std::vector<float> want(17 * (n_rows + 2));
+    reference(type)(problem.args(0, n_rows, 17, nullptr, want.data()));
+    const uint32_t token_rows[17] = {16, 0, 3, 3, 7, 1, 15, 2, 4, 9, 16, 5, 6, 8, 10, 11, 12};
+    for (const uint32_t count : {0U, 1U, 2U, 3U, 4U, 5U, 8U, 9U, 17U}) {
+      expect_reference_bits(problem, want, fn, 0, n_rows, count, nullptr);
+      expect_reference_bits(problem, want, fn, 0, n_rows, count, token_rows);
+      const auto begin = static_cast<uint32_t>(rng.below(n_rows));
+      const auto end = begin + static_cast<uint32_t>(rng.below(n_rows - begin + 1));
+      expect_reference_bits(problem, want, fn, begin, end, count, token_rows);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceWithFaultyScales) {
+  const auto& [type, needs, fn] = GetParam();
+  TestRng rng(1000 + static_cast<uint64_t>(type));
+  for (int round = 0; round < 4; ++round) {
+    constexpr uint32_t kRows = 33;
+    const Problem problem(type, kRows, 512, 9, rng, true);
+    std::vector<float> want(9 * (kRows + 2));
+    reference(type)(problem.args(0, kRows, 9, nullptr, want.data()));
+    for (const uint32_t count : {1U, 4U, 9U}) expect_reference_bits(problem, want, fn, 0, kRows, count, nullptr);
+  }
+}
+
+// Codes and sub-scales at their limits, all signs of the activations equal: the sums that would saturate or wrap first.
+TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceAtExtremes) {
+  const auto& [type, needs, fn] = GetParam();
+  const TypeInfo& info = format::type_info(type);
+  TestRng rng(2000 + static_cast<uint64_t>(type));
+  for (const uint8_t fill : {0x00, 0xFF, 0x80, 0x7F, 0x88, 0x77, 0x08, 0xF0}) {
+    for (const int8_t activation : {127, -127}) {
+      Problem problem(type, 17, 512, 5, rng);
+      std::vector<std::byte>& bytes = problem.bytes;
+      const ScaleFields fields = scale_fields(type);
+      if (info.block_elems == 1 || activation_form(type) == ActivationForm::kFloat) continue;
+      std::byte* data = const_cast<std::byte*>(problem.weights.data);
+      ASSERT_GE(data, bytes.data());
+      std::fill_n(data, 17 * problem.weights.row_bytes, static_cast<std::byte>(fill));
+      for (uint64_t b = 0; b < 17 * problem.weights.row_bytes / info.block_bytes; ++b) {
+        if (fields.d != kNone) put_f16(data + b * info.block_bytes + fields.d, 1.0F);
+        if (fields.min != kNone) put_f16(data + b * info.block_bytes + fields.min, 1.0F);
+        if (type == TensorType::kMXFP4) data[b * info.block_bytes] = std::byte{128};
+      }
+      std::fill(problem.q.begin(), problem.q.end(), activation);
+      std::fill(problem.sum32.begin(), problem.sum32.end(), 32 * activation);
+      std::fill(problem.sum16.begin(), problem.sum16.end(), static_cast<int16_t>(16 * activation));
+      std::vector<float> want(5 * 19);
+      reference(type)(problem.args(0, 17, 5, nullptr, want.data()));
+      for (const uint32_t count : {1U, 5U}) expect_reference_bits(problem, want, fn, 0, 17, count, nullptr);
+    }
+  }
+}
+
+TEST_P(MatmulVariants, AreChosenWhenTheirIsaIsForced) {
+  EXPECT_EQ(choose_matmul(GetParam().needs, GetParam().type), GetParam().fn);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MatmulVariants, testing::ValuesIn(matmul_variants().begin(), matmul_variants().end()),
+                         [](const testing::TestParamInfo<MatmulVariant>& variant) {
+                           return std::string(format::type_info(variant.param.type).name) + "_" +
+                                  std::string(isa_name(variant.param.needs));
+                         });
+
+// The scalar reference against the plain meaning of the formats: a dot product in double of the dequantised weights
+// and the dequantised activations. Bound: each of a lane's n terms and the fold round once relative to the sum of
+// magnitudes so far, d_w * d_a rounds once, and a weight of the affine types was rounded once by dequantising.
+TEST(Matmul, ReferenceIsTheDotProductWithinItsBound) {
+  TestRng rng(7);
+  for (const TypeInfo& info : format::kTensorTypes) {
+    if (!info.is_weight) continue;
+    for (const uint32_t k : {256U, 2048U}) {
+      constexpr uint32_t kRows = 6;
+      constexpr uint32_t kTokens = 3;
+      const Problem problem(info.type, kRows, k, kTokens, rng);
+      std::vector<float> got(kTokens * (kRows + 2));
+      reference(info.type)(problem.args(0, kRows, kTokens, nullptr, got.data()));
+      const ScaleFields fields = scale_fields(info.type);
+      for (uint32_t r = 0; r < kRows; ++r) {
+        std::vector<std::byte> row(problem.weights.data + r * problem.weights.row_bytes,
+                                   problem.weights.data + (r + 1) * problem.weights.row_bytes);
+        std::vector<float> w(k), product(k);
+        numerics::dequantize(info.type, row.data(), w.data(), k);
+        for (uint64_t b = 0; fields.min != kNone && b < row.size() / info.block_bytes; ++b) {
+          put_f16(&row[b * info.block_bytes + fields.min], 0.0F);
+        }
+        numerics::dequantize(info.type, row.data(), product.data(), k);
+        for (uint32_t t = 0; t < kTokens; ++t) {
+          double sum = 0, magnitude = 0;
+          for (uint32_t i = 0; i < k; ++i) {
+            const double x = activation_form(info.type) == ActivationForm::kFloat
+                                 ? static_cast<double>(problem.f32[t * problem.f32_stride + i])
+                                 : static_cast<double>(problem.q[t * k + i]) * problem.d[t * (k / 32) + i / 32];
+            sum += w[i] * x;
+            magnitude += (std::fabs(product[i]) + std::fabs(static_cast<double>(w[i]) - product[i])) * std::fabs(x);
+          }
+          const double n_roundings = activation_form(info.type) == ActivationForm::kFloat ? k / 32 + 5 : 2 * k / 256 + 3 + 2;
+          const double bound = magnitude * n_roundings * 0x1.01p-24;
+          const double error = std::fabs(got[t * (kRows + 2) + r] - sum);
+          EXPECT_LE(error, bound) << info.name << " k " << k << " row " << r << " token " << t;
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, EveryWeightTypeHasAVariantOnEveryIsa) {
+  for (const TypeInfo& info : format::kTensorTypes) {
+    for (const Isa isa : kAllIsas) EXPECT_EQ(choose_matmul(isa, info.type) != nullptr, info.is_weight) << info.name;
+  }
+}
+
+}  // namespace
+}  // namespace outrider::kernels
