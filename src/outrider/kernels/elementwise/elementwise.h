@@ -28,6 +28,7 @@ const ElementwiseFns& choose_elementwise(Isa isa) noexcept;
 // Scalar forms of the same functions, for the router, the sampler and tests.
 float exp_f32(float x) noexcept;
 float sigmoid_f32(float x) noexcept;
+float softplus_f32(float x) noexcept;  // ln(1 + e^x)
 
 // Index of the largest value, the lowest index on ties; NaN never wins; n when nothing is a number.
 uint64_t argmax(const float* x, uint64_t n) noexcept;

@@ -21,7 +21,11 @@ struct RouterSpec {
 
 // logits (n_experts); selection_bias (n_experts) or nullptr: added for choosing only. Writes n_used ids in descending
 // selection value (ties: lower id first) and their weights. scratch: 3 * n_experts floats.
-// Returns false when a logit or a selection value is NaN (the caller fails the request, naming the layer); ids are then 0..n_used-1.
+// Softmax: m = max, e_i = exp(l_i - m), p_i = e_i / sum; every sum by the float law (index = expert, or rank among the
+// chosen). n_experts is a multiple of n_groups. A group's value is the sum of its two largest selection values; ties
+// between groups: lower first; the rest of the groups select as -infinity.
+// Returns false when a logit or a selection value is NaN or a weight is not finite (the caller fails the request, naming
+// the layer); ids are then 0..n_used-1, weights 0. Does not allocate.
 bool route(const RouterSpec& spec, const float* logits, const float* selection_bias, float* scratch, uint32_t* ids,
            float* weights) noexcept;
 

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/kernels/rms_norm/rms_norm.h"
+
+#include "outrider/kernels/rms_norm/rms_norm_variants.h"
+
+namespace outrider::kernels {
+namespace {
+
+constexpr RmsNormVariant kVariants[] = {
+    {Isa::kScalar, rms_norm_ref},
+};
+
+}  // namespace
+
+std::span<const RmsNormVariant> rms_norm_variants() noexcept { return kVariants; }
+
+RmsNormFn choose_rms_norm(Isa isa) noexcept {
+  RmsNormFn best = nullptr;
+  for (const RmsNormVariant& variant : kVariants) {
+    if (variant.needs <= isa) best = variant.fn;
+  }
+  return best;
+}
+
+}  // namespace outrider::kernels
