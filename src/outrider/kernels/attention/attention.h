@@ -7,8 +7,8 @@
 // In detail: a chunk holds positions [128 c, 128 c + 128); those outside [begin, end) take no part, chunks without any
 // are skipped. e_p joins lane p mod 32 of l; o starts at +0. Merging (M, L, O) with the next (m, l, o):
 //   M' = max(M, m), a = exp(M - M'), b = exp(m - M'), L' = fma(l, b, L a), O'_j = fma(o_j, b, O_j a)
-// A sink comes last: L' = fma(L, a, b) with m = sink, O'_j = O_j a. max leaves NaN out, exp does not: a NaN score, an
-// infinite one, or NaN in a visible value row gives NaN in the output, so the fault shows.
+// A sink comes last: L' = fma(L, a, b) with m = sink, O'_j = O_j a. max leaves NaN out, exp does not: a score of
+// NaN or +infinity, -infinity alone, or NaN in a visible value row gives NaN in the output, so the fault shows.
 #pragma once
 
 #include <cstddef>
@@ -51,8 +51,8 @@ constexpr uint32_t attention_scratch_floats(uint32_t dv) noexcept { return kAtte
 using AttentionFn = void (*)(const AttentionArgs& args) noexcept;
 AttentionFn choose_attention(Isa isa) noexcept;
 
-// Stores one f32 head vector as a cache row of `type` (f16: RNE; q8_0: d = f16(amax / 127), q = RNE(x * (127 / amax)); all
-// q are 0 when d rounds to 0; d = NaN when the block holds NaN or infinity). `row` needs no alignment.
+// Stores one f32 head vector as a cache row of `type` (f16: RNE; q8_0: d = f16(amax / 127), q = RNE(x * (127 / amax)),
+// all q 0 when d rounds to 0, d = NaN when the block holds NaN or infinity). `row` needs no alignment.
 using StoreKvFn = void (*)(const float* x, uint32_t width, KvType type, std::byte* row) noexcept;
 StoreKvFn choose_store_kv(Isa isa) noexcept;
 
