@@ -16,6 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "outrider/io/modes.h"
+
+namespace outrider::io {
+class FaultPlan;
+}
+
 namespace outrider::residency {
 
 // `layer` counts MoE layers only, from 0.
@@ -48,8 +54,8 @@ struct ReadySlab {
   std::array<const std::byte*, kMaxSlabParts> parts = {};
 };
 
-enum class IoMode : uint8_t { kAuto, kUring, kThreads };
-enum class DirectMode : uint8_t { kAuto, kOn, kOff };
+using io::DirectMode;
+using io::IoMode;
 
 struct StoreOptions {
   std::vector<std::string> files;       // paths by file_idx
@@ -60,6 +66,7 @@ struct StoreOptions {
   IoMode io = IoMode::kAuto;
   DirectMode direct = DirectMode::kAuto;
   uint32_t queue_depth = 16;
+  io::FaultPlan* faults = nullptr;      // tests only; outlives the store
 };
 
 // Running totals since the store was made. Bytes are counted where they move.
@@ -67,7 +74,7 @@ struct StoreCounters {
   uint64_t demanded = 0, hits = 0, misses = 0;  // expert demands (one per distinct expert, layer and pass)
   uint64_t bytes_read = 0;                      // payload bytes that landed in slots
   uint64_t evicted = 0;
-  uint64_t reads = 0, read_retries = 0;
+  uint64_t reads = 0, read_retries = 0;         // asked of the kernel; of those, repeats (interrupt, short, error)
   uint64_t stall_ns = 0;                        // compute waited for bytes
 };
 

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/io/ring.h"
+
+#include <liburing.h>
+
+#include <cerrno>
+
+#include "outrider/base/check.h"
+
+namespace outrider::io {
+
+struct Ring::Impl {
+  explicit Impl(uint32_t depth) noexcept : status(io_uring_queue_init(depth, &ring, 0)) {}
+  ~Impl() {
+    if (status >= 0) io_uring_queue_exit(&ring);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  io_uring ring = {};
+  const int status;  // 0, or -errno of the refusal
+};
+
+Ring::Ring(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Ring::~Ring() = default;
+
+std::unique_ptr<Ring> Ring::make(uint32_t depth, int& error) {
+  OUTRIDER_CHECK(depth >= 1 && depth <= 4096, "depth {}", depth);
+  auto impl = std::make_unique<Impl>(depth);
+  if (impl->status < 0) {
+    error = -impl->status;
+    return nullptr;
+  }
+  // Kernels before 5.6 have rings without plain reads.
+  io_uring_probe* probe = io_uring_get_probe_ring(&impl->ring);
+  const bool can_read = probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ) != 0;
+  io_uring_free_probe(probe);
+  if (!can_read) {
+    error = EOPNOTSUPP;
+    return nullptr;
+  }
+  error = 0;
+  return std::unique_ptr<Ring>(new Ring(std::move(impl)));
+}
+
+void Ring::push(int fd, uint64_t offset, std::byte* dst, uint32_t n_bytes, uint64_t id) noexcept {
+  io_uring_sqe* sqe = io_uring_get_sqe(&impl_->ring);
+  OUTRIDER_CHECK(sqe != nullptr, "more reads pushed than the ring is deep");
+  io_uring_prep_read(sqe, fd, dst, n_bytes, offset);
+  io_uring_sqe_set_data64(sqe, id);
+}
+
+uint32_t Ring::submit_and_wait(std::span<RingDone> out) noexcept {
+  for (;;) {
+    const int status = io_uring_submit_and_wait(&impl_->ring, 1);
+    // Busy: completions have to be taken before the kernel accepts more. What was not accepted stays queued.
+    if (status < 0 && status != -EINTR && status != -EAGAIN && status != -EBUSY) {
+      OUTRIDER_CHECK(false, "io_uring_enter: errno {}", -status);
+    }
+    uint32_t n_done = 0;
+    io_uring_cqe* cqe = nullptr;
+    while (n_done < out.size() && io_uring_peek_cqe(&impl_->ring, &cqe) == 0) {
+      out[n_done++] = {.id = io_uring_cqe_get_data64(cqe), .result = cqe->res};
+      io_uring_cqe_seen(&impl_->ring, cqe);
+    }
+    if (n_done > 0) return n_done;
+  }
+}
+
+}  // namespace outrider::io

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// An io_uring for reads, nothing else: reads are pushed, handed to the kernel together, and come back in any order.
+// Threads: owned by one thread (another one may have made it before).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace outrider::io {
+
+struct RingDone {
+  uint64_t id = 0;
+  int64_t result = 0;  // bytes read, or -errno
+};
+
+class Ring {
+ public:
+  // `depth`: most reads in flight, 1..4096. When the kernel refuses a ring or its read operation, for whatever reason,
+  // returns nullptr and sets `error` to the errno.
+  static std::unique_ptr<Ring> make(uint32_t depth, int& error);
+  ~Ring();
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  // Queues one read; the caller keeps at most `depth` in flight. `dst` stays alive until its RingDone.
+  void push(int fd, uint64_t offset, std::byte* dst, uint32_t n_bytes, uint64_t id) noexcept;
+  // Hands all pushed reads to the kernel, waits until at least one read is done, and returns how many it put in `out`.
+  uint32_t submit_and_wait(std::span<RingDone> out) noexcept;
+
+ private:
+  struct Impl;
+  explicit Ring(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace outrider::io

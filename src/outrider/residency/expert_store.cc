@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/residency/expert_store.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "outrider/base/aligned_buffer.h"
+#include "outrider/base/check.h"
+#include "outrider/base/checked.h"
+#include "outrider/base/error.h"
+#include "outrider/io/reader.h"
+#include "outrider/residency/layer_table.h"
+#include "outrider/residency/policy.h"
+#include "outrider/residency/slab_layout.h"
+
+namespace outrider::residency {
+
+namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+// free -> loading -> pinned <-> resident -> loading (for another expert). A failed load goes back to free.
+enum class SlotState : uint8_t { kFree, kLoading, kResident, kPinned };
+
+struct Slot {
+  uint32_t expert = kNone;
+  uint32_t generation = 0;   // changes with every claim
+  uint32_t n_parts_left = 0; // reads under way
+  uint32_t queue_head = kNone;  // experts of the open pass that take this slot afterwards, in order (rounds)
+  uint32_t queue_tail = kNone;
+  SlotState state = SlotState::kFree;
+  bool failed = false;
+  std::array<const std::byte*, kMaxSlabParts> parts = {};
+};
+
+// What a read is for, carried through the reader.
+struct ReadTag {
+  uint32_t slot = 0;
+  uint32_t part = 0;
+  uint32_t generation = 0;
+};
+constexpr uint32_t kGenerationMask = (1U << 30) - 1;
+uint64_t pack(const ReadTag& tag) noexcept {
+  return uint64_t{tag.slot} << 32 | uint64_t{tag.part} << 30 | (tag.generation & kGenerationMask);
+}
+ReadTag unpack(uint64_t tag) noexcept {
+  return {.slot = static_cast<uint32_t>(tag >> 32),
+          .part = static_cast<uint32_t>(tag >> 30) & 3,
+          .generation = static_cast<uint32_t>(tag) & kGenerationMask};
+}
+
+std::vector<uint32_t> expert_counts(std::span<const LayerSource> layers) {
+  std::vector<uint32_t> counts;
+  for (const LayerSource& layer : layers) counts.push_back(layer.n_experts);
+  return counts;
+}
+
+void check_ranges(std::span<const LayerSource> layers, const io::Reader& reader) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (uint32_t part = 0; part < layers[i].n_parts; ++part) {
+      const PartSource& source = layers[i].parts[part];
+      OUTRIDER_CHECK(source.file_idx < reader.n_files(), "file {} of {}", source.file_idx, reader.n_files());
+      const auto n_bytes = checked_mul(source.n_bytes, layers[i].n_experts);
+      const auto end = n_bytes ? checked_add(source.offset, *n_bytes) : std::nullopt;
+      const uint64_t file_bytes = reader.file_bytes(source.file_idx);
+      if (!end || *end > file_bytes) {
+        fail(ErrorKind::kBadFile, "{}: experts of MoE layer {}, part {}: data ends at byte {} but the file has {} (truncated?)",
+             reader.path(source.file_idx), i, part, end.value_or(UINT64_MAX), file_bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// Whose bytes are where while a pass is open: a slot is pinned from the moment its expert is a hit or has landed until
+// done(). Which expert takes which slot is settled in begin(), from the demands alone: those that must wait for a slot
+// of this same pass stand in that slot's queue, so neither the order of reads nor that of done() can change a victim.
+struct ExpertStore::Impl {
+  explicit Impl(StoreOptions store_options);
+
+  void begin(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses);
+  std::span<const ReadySlab> next();
+  void done(std::span<const ReadySlab> slabs) noexcept;
+  void close() noexcept;
+
+  void place_misses();
+  void claim(uint32_t slot_idx, uint32_t expert) noexcept;
+  void claim_from_queue(uint32_t slot_idx) noexcept;
+  void submit_claimed() noexcept;
+  void give(uint32_t slot_idx) noexcept;
+  void land(const io::ReadDone& read) noexcept;
+  void collect(bool wait) noexcept;
+  std::span<Slot> layer_slots() noexcept { return {slots.data() + layout.layers[layer].first_slot, layout.layers[layer].n_slots}; }
+
+  StoreOptions options;
+  SlabLayout layout;
+  uint32_t n_slots_per_layer = 0;
+  std::unique_ptr<Policy> policy;
+  StoreCounters counters;
+  std::vector<std::string> warnings;
+  std::vector<Slot> slots;           // all layers
+  LayerTable<uint32_t> slot_of;      // position in `slots` that an expert holds or loads into, or kNone
+  AlignedBuffer arena;               // outlives the reader, which writes into it
+  std::unique_ptr<io::Reader> reader;
+
+  // The open pass. All of this is sized at construction.
+  bool is_open = false;
+  uint32_t layer = 0;
+  uint32_t n_loading = 0;    // slots
+  uint32_t n_pinned = 0;     // slots
+  uint32_t n_missing = 0;    // demanded experts that have not landed or failed yet
+  size_t n_handed_out = 0;   // of `ready`
+  bool has_thrown = false;
+  std::string error;         // of the first read that failed
+  std::vector<ReadySlab> ready;
+  std::vector<uint32_t> misses;
+  std::vector<uint32_t> queue_next;  // by expert: the one behind it in its slot's queue
+  std::vector<uint64_t> seen_in;     // by expert: last pass that demanded it
+  uint64_t pass_id = 0;
+  std::vector<uint32_t> candidates;       // experts
+  std::vector<uint32_t> candidate_slots;  // their slots, in the layer
+  std::vector<uint32_t> occupants;        // by slot in the layer: who holds it after the rounds planned so far
+  std::vector<io::ReadRequest> requests;
+  std::array<io::ReadDone, 32> reads;
+};
+
+ExpertStore::Impl::Impl(StoreOptions store_options)
+    : options(std::move(store_options)),
+      layout(make_slab_layout(options.layers, options.slots_per_layer, options.direct)) {
+  if (options.slots_per_layer == 0) fail(ErrorKind::kBadArgument, "expert cache: 0 slots a layer, wanted at least 1");
+  const std::vector<uint32_t> n_experts = expert_counts(options.layers);
+  policy = make_policy(options.policy, n_experts, {.lfu_half_life_tokens = options.lfu_half_life_tokens});
+  slot_of = LayerTable<uint32_t>(n_experts, kNone);
+  slots.resize(layout.n_slots);
+
+  uint32_t max_requests = 1;
+  uint32_t max_experts = 0;
+  for (size_t i = 0; i < options.layers.size(); ++i) {
+    max_requests = std::max(max_requests, layout.layers[i].n_slots * options.layers[i].n_parts);
+    max_experts = std::max(max_experts, n_experts[i]);
+    n_slots_per_layer = std::max(n_slots_per_layer, layout.layers[i].n_slots);
+  }
+  reader = std::make_unique<io::Reader>(io::ReaderOptions{.files = options.files,
+                                                          .io = options.io,
+                                                          .direct = options.direct,
+                                                          .queue_depth = options.queue_depth,
+                                                          .max_requests = max_requests,
+                                                          .max_block_bytes = kDirectBlock,
+                                                          .faults = options.faults});
+  warnings = reader->warnings();
+  check_ranges(options.layers, *reader);
+  arena = AlignedBuffer(layout.n_bytes, "expert cache");
+
+  ready.reserve(max_experts);
+  misses.reserve(max_experts);
+  queue_next.assign(max_experts, kNone);
+  seen_in.assign(max_experts, 0);
+  candidates.reserve(n_slots_per_layer);
+  candidate_slots.reserve(n_slots_per_layer);
+  occupants.assign(n_slots_per_layer, kNone);
+  requests.reserve(max_requests);
+}
+
+void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> experts, std::span<const uint32_t> uses) {
+  OUTRIDER_CHECK(!is_open, "a pass of layer {} is open", layer);
+  OUTRIDER_CHECK(layer_idx < options.layers.size(), "layer {} of {}", layer_idx, options.layers.size());
+  OUTRIDER_CHECK(experts.size() == uses.size(), "{} experts, {} uses", experts.size(), uses.size());
+  ++pass_id;
+  for (const uint32_t expert : experts) {
+    OUTRIDER_CHECK(expert < options.layers[layer_idx].n_experts, "layer {} expert {}", layer_idx, expert);
+    OUTRIDER_CHECK(seen_in[expert] != pass_id, "layer {} expert {} is demanded twice", layer_idx, expert);
+    seen_in[expert] = pass_id;
+  }
+  is_open = true;
+  layer = layer_idx;
+  ready.clear();
+  misses.clear();
+  n_handed_out = 0;
+  has_thrown = false;
+  error.clear();
+
+  policy->observe(layer, experts, uses);
+  for (const uint32_t expert : experts) {
+    const uint32_t slot_idx = slot_of.at(layer, expert);
+    if (slot_idx == kNone) {
+      misses.push_back(expert);
+    } else {
+      give(slot_idx);
+    }
+  }
+  counters.demanded += experts.size();
+  counters.hits += experts.size() - misses.size();
+  counters.misses += misses.size();
+  n_missing = static_cast<uint32_t>(misses.size());
+  if (!misses.empty()) place_misses();
+}
+
+// Gives every miss its slot: a free one, else that of an expert which this pass does not need, else (rounds) the turn
+// behind an expert of this pass. A round uses each slot once, so that its reads run side by side.
+void ExpertStore::Impl::place_misses() {
+  const std::span<Slot> in_layer = layer_slots();
+  const uint32_t first_slot = layout.layers[layer].first_slot;
+  auto miss = misses.begin();
+  candidates.clear();
+  candidate_slots.clear();
+  for (uint32_t i = 0; i < in_layer.size() && miss != misses.end(); ++i) {
+    if (in_layer[i].state == SlotState::kFree) claim(first_slot + i, *miss++);
+  }
+  const auto take_victim = [this] {
+    const uint32_t choice = policy->victim(layer, candidates);
+    OUTRIDER_CHECK(choice < candidates.size(), "policy {} chose {} of {}", options.policy, choice, candidates.size());
+    const uint32_t slot_in_layer = candidate_slots[choice];
+    candidates[choice] = candidates.back();
+    candidate_slots[choice] = candidate_slots.back();
+    candidates.pop_back();
+    candidate_slots.pop_back();
+    return slot_in_layer;
+  };
+  if (miss != misses.end()) {
+    for (uint32_t i = 0; i < in_layer.size(); ++i) {
+      if (in_layer[i].state != SlotState::kResident) continue;
+      candidates.push_back(in_layer[i].expert);
+      candidate_slots.push_back(i);
+    }
+  }
+  while (miss != misses.end() && !candidates.empty()) claim(first_slot + take_victim(), *miss++);
+
+  for (uint32_t i = 0; i < in_layer.size(); ++i) occupants[i] = in_layer[i].expert;
+  while (miss != misses.end()) {
+    if (candidates.empty()) {
+      for (uint32_t i = 0; i < in_layer.size(); ++i) {
+        candidates.push_back(occupants[i]);
+        candidate_slots.push_back(i);
+      }
+    }
+    const uint32_t slot_in_layer = take_victim();
+    Slot& slot = in_layer[slot_in_layer];
+    (slot.queue_tail == kNone ? slot.queue_head : queue_next[slot.queue_tail]) = *miss;
+    slot.queue_tail = *miss;
+    queue_next[*miss] = kNone;
+    occupants[slot_in_layer] = *miss++;
+  }
+  submit_claimed();
+}
+
+// From here on the slot belongs to `expert`; the reads are sent by submit_claimed().
+void ExpertStore::Impl::claim(uint32_t slot_idx, uint32_t expert) noexcept {
+  Slot& slot = slots[slot_idx];
+  OUTRIDER_CHECK(slot.state == SlotState::kFree || slot.state == SlotState::kResident);
+  OUTRIDER_CHECK(slot_of.at(layer, expert) == kNone, "layer {} expert {} has a slot", layer, expert);
+  if (slot.state == SlotState::kResident) {
+    slot_of.at(layer, slot.expert) = kNone;
+    ++counters.evicted;
+  }
+  const LayerSource& source = options.layers[layer];
+  const LayerLayout& place = layout.layers[layer];
+  slot_of.at(layer, expert) = slot_idx;
+  slot.expert = expert;
+  ++slot.generation;
+  slot.n_parts_left = source.n_parts;
+  slot.state = SlotState::kLoading;
+  slot.failed = false;
+  ++n_loading;
+  std::byte* base = arena.data() + place.arena_offset + (slot_idx - place.first_slot) * place.slot_bytes;
+  for (uint32_t part = 0; part < source.n_parts; ++part) {
+    const PartSource& from = source.parts[part];
+    requests.push_back({.file_idx = from.file_idx,
+                        .offset = from.offset + expert * from.n_bytes,
+                        .n_bytes = from.n_bytes,
+                        .dst = base + place.part_offset[part],
+                        .dst_bytes = place.part_bytes[part],
+                        .cls = io::ReadClass::kDemand,
+                        .tag = pack({.slot = slot_idx, .part = part, .generation = slot.generation})});
+  }
+}
+
+void ExpertStore::Impl::claim_from_queue(uint32_t slot_idx) noexcept {
+  Slot& slot = slots[slot_idx];
+  const uint32_t expert = slot.queue_head;
+  if (expert == kNone) return;
+  slot.queue_head = queue_next[expert];
+  if (slot.queue_head == kNone) slot.queue_tail = kNone;
+  claim(slot_idx, expert);
+}
+
+void ExpertStore::Impl::submit_claimed() noexcept {
+  if (requests.empty()) return;
+  // Every slot of the layer has at most one load under way, and the reader has room for that many.
+  const bool accepted = reader->submit(requests);
+  OUTRIDER_CHECK(accepted, "{} reads", requests.size());
+  requests.clear();
+}
+
+// Pins a slot whose bytes are complete, and lists it for next().
+void ExpertStore::Impl::give(uint32_t slot_idx) noexcept {
+  Slot& slot = slots[slot_idx];
+  OUTRIDER_CHECK(slot.state == SlotState::kResident || slot.state == SlotState::kLoading);
+  slot.state = SlotState::kPinned;
+  ++n_pinned;
+  ready.push_back({.expert = slot.expert, .slot_idx = slot_idx - layout.layers[layer].first_slot, .parts = slot.parts});
+}
+
+void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
+  counters.bytes_read += read.got_bytes;
+  counters.reads += read.n_reads;
+  counters.read_retries += read.n_retries;
+  if (read.direct_error != 0) warnings.push_back(reader->direct_refused_text(read.file_idx, read.direct_error));
+  const ReadTag tag = unpack(read.tag);
+  Slot& slot = slots[tag.slot];
+  // A slot is never claimed again while a read into it is under way, not even when another part of it has failed.
+  OUTRIDER_CHECK(slot.state == SlotState::kLoading && (slot.generation & kGenerationMask) == tag.generation,
+                 "slot {} generation {} got a read for {}", tag.slot, slot.generation, tag.generation);
+  slot.parts[tag.part] = read.data;
+  if (read.status != io::ReadStatus::kOk) {
+    slot.failed = true;
+    if (error.empty()) error = reader->error_text(read);
+  }
+  if (--slot.n_parts_left != 0) return;
+  --n_loading;
+  --n_missing;
+  if (slot.failed) {
+    slot_of.at(layer, slot.expert) = kNone;
+    slot.expert = kNone;
+    slot.state = SlotState::kFree;
+    claim_from_queue(tag.slot);
+  } else {
+    give(tag.slot);
+  }
+}
+
+void ExpertStore::Impl::collect(bool wait) noexcept {
+  const uint32_t n_reads = wait ? reader->wait(reads) : reader->poll(reads);
+  for (uint32_t i = 0; i < n_reads; ++i) land(reads[i]);
+  submit_claimed();
+}
+
+std::span<const ReadySlab> ExpertStore::Impl::next() {
+  OUTRIDER_CHECK(is_open);
+  while (n_loading > 0) {
+    collect(false);
+    if (n_handed_out < ready.size() || (!error.empty() && !has_thrown) || n_loading == 0) break;
+    const auto start = std::chrono::steady_clock::now();
+    collect(true);
+    const auto waited = std::chrono::steady_clock::now() - start;
+    counters.stall_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count());
+  }
+  if (!error.empty() && !has_thrown) {
+    has_thrown = true;
+    throw Error(ErrorKind::kIo, error);
+  }
+  const std::span<const ReadySlab> slabs = std::span<const ReadySlab>(ready).subspan(n_handed_out);
+  OUTRIDER_CHECK(!slabs.empty() || n_missing == 0, "next() before done(): {} experts of layer {} wait for slots", n_missing, layer);
+  n_handed_out = ready.size();
+  return slabs;
+}
+
+void ExpertStore::Impl::done(std::span<const ReadySlab> slabs) noexcept {
+  const uint32_t first_slot = layout.layers[layer].first_slot;
+  for (const ReadySlab& slab : slabs) {
+    const uint32_t slot_idx = first_slot + slab.slot_idx;
+    Slot& slot = slots[slot_idx];
+    OUTRIDER_CHECK(slot.state == SlotState::kPinned && slot.expert == slab.expert, "layer {} expert {} is not pinned", layer,
+                   slab.expert);
+    slot.state = SlotState::kResident;
+    --n_pinned;
+    claim_from_queue(slot_idx);
+  }
+  submit_claimed();
+}
+
+// Experts that still wait for a slot lapse; reads under way are waited for, since the kernel writes into their slots.
+void ExpertStore::Impl::close() noexcept {
+  if (n_pinned != 0 || n_missing != 0) {
+    for (Slot& slot : layer_slots()) slot.queue_head = slot.queue_tail = kNone;
+    while (n_loading > 0) collect(true);
+    for (Slot& slot : layer_slots()) {
+      if (slot.state == SlotState::kPinned) slot.state = SlotState::kResident;
+    }
+    n_pinned = n_missing = 0;
+  }
+  is_open = false;
+}
+
+ExpertStore::ExpertStore(StoreOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+
+ExpertStore::~ExpertStore() { OUTRIDER_CHECK(!impl_->is_open, "a pass outlives its store"); }
+
+LayerPass ExpertStore::begin(uint32_t layer, std::span<const uint32_t> expert_ids, std::span<const uint32_t> uses) {
+  impl_->begin(layer, expert_ids, uses);
+  return LayerPass(*impl_);
+}
+
+void ExpertStore::end_step(uint32_t n_tokens) noexcept { impl_->policy->end_step(n_tokens); }
+const StoreCounters& ExpertStore::counters() const noexcept { return impl_->counters; }
+uint32_t ExpertStore::slots_per_layer() const noexcept { return impl_->n_slots_per_layer; }
+uint64_t ExpertStore::arena_bytes() const noexcept { return impl_->layout.n_bytes; }
+const std::vector<std::string>& ExpertStore::warnings() const noexcept { return impl_->warnings; }
+
+uint64_t ExpertStore::arena_bytes_for(std::span<const LayerSource> layers, uint32_t slots, DirectMode direct) {
+  return make_slab_layout(layers, slots, direct).n_bytes;
+}
+
+LayerPass::LayerPass(LayerPass&& other) noexcept : store_(std::exchange(other.store_, nullptr)) {}
+LayerPass::~LayerPass() {
+  if (store_ != nullptr) store_->close();
+}
+std::span<const ReadySlab> LayerPass::next() { return store_->next(); }
+void LayerPass::done(std::span<const ReadySlab> slabs) noexcept { store_->done(slabs); }
+
+}  // namespace outrider::residency

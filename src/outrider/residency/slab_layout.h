@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the arena is cut: for each layer, slots of one size, each with a place for every part of a slab.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "outrider/residency/expert_store.h"
+
+namespace outrider::residency {
+
+// Direct reads may ask for blocks of up to this many bytes; a file that needs larger ones is read buffered.
+inline constexpr uint32_t kDirectBlock = 4096;
+
+struct LayerLayout {
+  uint32_t n_slots = 0;       // min(slots_per_layer, n_experts)
+  uint32_t first_slot = 0;    // counted over all layers
+  uint64_t arena_offset = 0;  // of the layer's first slot
+  uint64_t slot_bytes = 0;
+  std::array<uint64_t, kMaxSlabParts> part_offset = {};  // in a slot; multiples of kDirectBlock unless direct is off
+  std::array<uint64_t, kMaxSlabParts> part_bytes = {};   // room for the part, with the slack that direct reads put around it
+};
+
+struct SlabLayout {
+  std::vector<LayerLayout> layers;
+  uint32_t n_slots = 0;
+  uint64_t n_bytes = 0;
+};
+
+// Throws Error(kOutOfMemory) when the sum cannot be addressed.
+SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_per_layer, DirectMode direct);
+
+}  // namespace outrider::residency
