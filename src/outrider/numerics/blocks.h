@@ -16,38 +16,84 @@ namespace outrider::numerics {
 namespace {
 
 // ---- field offsets, in bytes from the start of a block ----
+// clang-format off: one line a format
 
-struct Q4_0 { static constexpr uint32_t kElems = 32, kBytes = 18, kD = 0, kQs = 2; };
-struct Q4_1 { static constexpr uint32_t kElems = 32, kBytes = 20, kD = 0, kM = 2, kQs = 4; };
-struct Q5_0 { static constexpr uint32_t kElems = 32, kBytes = 22, kD = 0, kQh = 2, kQs = 6; };
-struct Q5_1 { static constexpr uint32_t kElems = 32, kBytes = 24, kD = 0, kM = 2, kQh = 4, kQs = 8; };
-struct Q8_0 { static constexpr uint32_t kElems = 32, kBytes = 34, kD = 0, kQs = 2; };
-struct IQ4_NL { static constexpr uint32_t kElems = 32, kBytes = 18, kD = 0, kQs = 2; };
-struct MXFP4 { static constexpr uint32_t kElems = 32, kBytes = 17, kE = 0, kQs = 1; };
-struct NVFP4 { static constexpr uint32_t kElems = 64, kBytes = 36, kD = 0, kQs = 4; };
-struct Q1_0 { static constexpr uint32_t kElems = 128, kBytes = 18, kD = 0, kQs = 2; };
-struct Q2_0 { static constexpr uint32_t kElems = 64, kBytes = 18, kD = 0, kQs = 2; };
-struct Q2_K { static constexpr uint32_t kElems = 256, kBytes = 84, kScales = 0, kQs = 16, kD = 80, kDmin = 82; };
-struct Q3_K { static constexpr uint32_t kElems = 256, kBytes = 110, kHmask = 0, kQs = 32, kScales = 96, kD = 108; };
-struct Q4_K { static constexpr uint32_t kElems = 256, kBytes = 144, kD = 0, kDmin = 2, kScales = 4, kQs = 16; };
+struct Q4_0 {
+  static constexpr uint32_t kElems = 32, kBytes = 18, kD = 0, kQs = 2;
+};
+struct Q4_1 {
+  static constexpr uint32_t kElems = 32, kBytes = 20, kD = 0, kM = 2, kQs = 4;
+};
+struct Q5_0 {
+  static constexpr uint32_t kElems = 32, kBytes = 22, kD = 0, kQh = 2, kQs = 6;
+};
+struct Q5_1 {
+  static constexpr uint32_t kElems = 32, kBytes = 24, kD = 0, kM = 2, kQh = 4, kQs = 8;
+};
+struct Q8_0 {
+  static constexpr uint32_t kElems = 32, kBytes = 34, kD = 0, kQs = 2;
+};
+struct IQ4_NL {
+  static constexpr uint32_t kElems = 32, kBytes = 18, kD = 0, kQs = 2;
+};
+struct MXFP4 {
+  static constexpr uint32_t kElems = 32, kBytes = 17, kE = 0, kQs = 1;
+};
+struct NVFP4 {
+  static constexpr uint32_t kElems = 64, kBytes = 36, kD = 0, kQs = 4;
+};
+struct Q1_0 {
+  static constexpr uint32_t kElems = 128, kBytes = 18, kD = 0, kQs = 2;
+};
+struct Q2_0 {
+  static constexpr uint32_t kElems = 64, kBytes = 18, kD = 0, kQs = 2;
+};
+struct Q2_K {
+  static constexpr uint32_t kElems = 256, kBytes = 84, kScales = 0, kQs = 16, kD = 80, kDmin = 82;
+};
+struct Q3_K {
+  static constexpr uint32_t kElems = 256, kBytes = 110, kHmask = 0, kQs = 32, kScales = 96, kD = 108;
+};
+struct Q4_K {
+  static constexpr uint32_t kElems = 256, kBytes = 144, kD = 0, kDmin = 2, kScales = 4, kQs = 16;
+};
 struct Q5_K {
   static constexpr uint32_t kElems = 256, kBytes = 176, kD = 0, kDmin = 2, kScales = 4, kQh = 16, kQs = 48;
 };
-struct Q6_K { static constexpr uint32_t kElems = 256, kBytes = 210, kQl = 0, kQh = 128, kScales = 192, kD = 208; };
-struct IQ4_XS { static constexpr uint32_t kElems = 256, kBytes = 136, kD = 0, kScalesH = 2, kScalesL = 4, kQs = 8; };
-struct IQ2_XXS { static constexpr uint32_t kElems = 256, kBytes = 66, kD = 0, kQs = 2; };
-struct IQ2_XS { static constexpr uint32_t kElems = 256, kBytes = 74, kD = 0, kQs = 2, kScales = 66; };
+struct Q6_K {
+  static constexpr uint32_t kElems = 256, kBytes = 210, kQl = 0, kQh = 128, kScales = 192, kD = 208;
+};
+struct IQ4_XS {
+  static constexpr uint32_t kElems = 256, kBytes = 136, kD = 0, kScalesH = 2, kScalesL = 4, kQs = 8;
+};
+struct IQ2_XXS {
+  static constexpr uint32_t kElems = 256, kBytes = 66, kD = 0, kQs = 2;
+};
+struct IQ2_XS {
+  static constexpr uint32_t kElems = 256, kBytes = 74, kD = 0, kQs = 2, kScales = 66;
+};
 struct IQ2_S {
   static constexpr uint32_t kElems = 256, kBytes = 82, kD = 0, kQs = 2, kSigns = 34, kQh = 66, kScales = 74;
 };
-struct IQ3_XXS { static constexpr uint32_t kElems = 256, kBytes = 98, kD = 0, kQs = 2, kSignsAndScales = 66; };
+struct IQ3_XXS {
+  static constexpr uint32_t kElems = 256, kBytes = 98, kD = 0, kQs = 2, kSignsAndScales = 66;
+};
 struct IQ3_S {
   static constexpr uint32_t kElems = 256, kBytes = 110, kD = 0, kQs = 2, kQh = 66, kSigns = 74, kScales = 106;
 };
-struct IQ1_S { static constexpr uint32_t kElems = 256, kBytes = 50, kD = 0, kQs = 2, kQh = 34; };
-struct IQ1_M { static constexpr uint32_t kElems = 256, kBytes = 56, kQs = 0, kQh = 32, kScales = 48; };
-struct TQ1_0 { static constexpr uint32_t kElems = 256, kBytes = 54, kQs = 0, kQh = 48, kD = 52; };
-struct TQ2_0 { static constexpr uint32_t kElems = 256, kBytes = 66, kQs = 0, kD = 64; };
+struct IQ1_S {
+  static constexpr uint32_t kElems = 256, kBytes = 50, kD = 0, kQs = 2, kQh = 34;
+};
+struct IQ1_M {
+  static constexpr uint32_t kElems = 256, kBytes = 56, kQs = 0, kQh = 32, kScales = 48;
+};
+struct TQ1_0 {
+  static constexpr uint32_t kElems = 256, kBytes = 54, kQs = 0, kQh = 48, kD = 52;
+};
+struct TQ2_0 {
+  static constexpr uint32_t kElems = 256, kBytes = 66, kQs = 0, kD = 64;
+};
+// clang-format on
 
 // ---- code tables ----
 
@@ -75,7 +121,8 @@ struct TQ2_0 { static constexpr uint32_t kElems = 256, kBytes = 66, kQs = 0, kD 
 
 // ---- scales ----
 
-// MXFP4: half of the E8M0 value, 2^(e-128); e = 0 and 1 are f32 subnormals. e = 255 (NaN by OCP) gives 2^127 as in ggml.
+// MXFP4: half of the E8M0 value, 2^(e-128); e = 0 and 1 are f32 subnormals. e = 255 (NaN by OCP) gives 2^127, as in
+// ggml.
 [[maybe_unused]] inline float e8m0_half(uint8_t e) noexcept {
   return std::bit_cast<float>(e < 2 ? 0x00200000U << e : static_cast<uint32_t>(e - 1) << 23);
 }

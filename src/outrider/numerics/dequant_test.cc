@@ -117,18 +117,29 @@ std::vector<std::byte> spec_block(TensorType type) {
       put_u16(block, Q2_K::kD, kOne);
       put_u16(block, Q2_K::kDmin, kHalf);
       break;
-    case TensorType::kQ3_K: put_u16(block, Q3_K::kD, kOne); break;
-    case TensorType::kQ6_K: put_u16(block, Q6_K::kD, kOne); break;
-    case TensorType::kTQ1_0: put_u16(block, TQ1_0::kD, kOne); break;
-    case TensorType::kTQ2_0: put_u16(block, TQ2_0::kD, kOne); break;
-    case TensorType::kMXFP4: block[0] = std::byte{128}; break;
+    case TensorType::kQ3_K:
+      put_u16(block, Q3_K::kD, kOne);
+      break;
+    case TensorType::kQ6_K:
+      put_u16(block, Q6_K::kD, kOne);
+      break;
+    case TensorType::kTQ1_0:
+      put_u16(block, TQ1_0::kD, kOne);
+      break;
+    case TensorType::kTQ2_0:
+      put_u16(block, TQ2_0::kD, kOne);
+      break;
+    case TensorType::kMXFP4:
+      block[0] = std::byte{128};
+      break;
     case TensorType::kNVFP4:
       block[0] = std::byte{0x38};
       block[1] = std::byte{0x40};
       block[2] = std::byte{0x3C};
       block[3] = std::byte{0x07};
       break;
-    default: put_u16(block, 0, kOne);
+    default:
+      put_u16(block, 0, kOne);
   }
   return block;
 }
@@ -174,7 +185,8 @@ TEST(Dequant, Iq3PatternUnpacksToTheSpecsIndicesSignsAndScales) {
   struct Unpacked {
     uint32_t even, odd, signs, s;
   };
-  const auto check = [](TensorType type, const auto& grid, float step, float base, const std::array<Unpacked, 4>& want) {
+  const auto check = [](TensorType type, const auto& grid, float step, float base,
+                        const std::array<Unpacked, 4>& want) {
     SCOPED_TRACE(format::type_info(type).name);
     const std::vector<float> y = dequantized(type, pattern_block(type));
     for (size_t n = 0; n < 4; ++n) {

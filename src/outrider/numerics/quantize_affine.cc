@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Q2_K, Q4_K, Q5_K: a value is (d * s) * code - (dmin * m), with small unsigned integers s and m per sub-block. The
 // search minimises the squared error, unweighted.
-//  1. Per sub-block: for each of a few widths of the code range, codes are rounded and (scale, min >= 0) follow by least
+//  1. Per sub-block: for each of a few widths of the code range, codes are rounded and (scale, min >= 0) follow by
+//  least
 //     squares; codes are rounded once more with them; the best width wins.
 //  2. Per block: d and dmin give the largest scale and min the ends of their integer ranges; each sub-block takes the
 //     best of nine neighbouring (s, m) by the true error; d and dmin are fitted again by least squares.
@@ -158,8 +159,7 @@ AffineBlock<kSubs> fit_block(const float* x, int32_t most, int32_t sub_most, std
     largest_min = std::max(largest_min, wanted[sub].min);
   }
   const auto range = static_cast<float>(sub_most);
-  AffineBlock<kSubs> best =
-      with_block_scales(x, wanted, largest_scale / range, largest_min / range, most, sub_most);
+  AffineBlock<kSubs> best = with_block_scales(x, wanted, largest_scale / range, largest_min / range, most, sub_most);
   for (int round = 0; round < 2; ++round) {
     const Affine unit = refitted(x, best, most);
     const AffineBlock<kSubs> next = with_block_scales(x, wanted, unit.scale, unit.min, most, sub_most);
@@ -215,7 +215,8 @@ void quantize_q2_k(const float* x, std::byte* blocks, uint64_t n_elems) noexcept
                static_cast<uint32_t>(block.scales[sub]) | static_cast<uint32_t>(block.mins[sub]) << 4);
     }
     for (uint32_t i = 0; i < 256; ++i) {
-      out[Q2_K::kQs + i / 128 * 32 + i % 32] |= static_cast<std::byte>(static_cast<uint32_t>(codes[i]) << (2 * (i % 128 / 32)));
+      out[Q2_K::kQs + i / 128 * 32 + i % 32] |=
+          static_cast<std::byte>(static_cast<uint32_t>(codes[i]) << (2 * (i % 128 / 32)));
     }
   });
 }

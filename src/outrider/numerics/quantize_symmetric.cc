@@ -3,7 +3,8 @@
 //  1. Per sub-block: the extreme element is mapped onto each of a few target values; codes are rounded, the scale that
 //     is best for those codes follows by least squares, codes are rounded once more with it; the best target wins.
 //  2. Per block of 256: the block scale d is chosen so that the largest sub-scale gets an end of its integer range;
-//     each sub-scale takes the best of three neighbouring integers by the true error; d is fitted again by least squares.
+//     each sub-scale takes the best of three neighbouring integers by the true error; d is fitted again by least
+//     squares.
 #include <algorithm>
 
 #include "outrider/numerics/blocks.h"
@@ -109,7 +110,8 @@ struct TwoLevel {
 };
 
 template <typename Codes, uint32_t kSubs>
-TwoLevel<kSubs> with_block_scale(const float* x, const float (&wanted)[kSubs], float d, int32_t low, int32_t high) noexcept {
+TwoLevel<kSubs> with_block_scale(const float* x, const float (&wanted)[kSubs], float d, int32_t low,
+                                 int32_t high) noexcept {
   constexpr uint32_t kN = 256 / kSubs;
   TwoLevel<kSubs> result;
   result.d = rounded_scale(d);
@@ -208,10 +210,12 @@ void quantize_q6_k(const float* x, std::byte* blocks, uint64_t n_elems) noexcept
     codes_of<Q6Codes>(v, level, codes);
     std::memset(block, 0, Q6_K::kBytes);
     store_u16(block + Q6_K::kD, scale_bits(level.d));
-    for (uint32_t sub = 0; sub < 16; ++sub) store_u8(block + Q6_K::kScales + sub, static_cast<uint32_t>(level.scales[sub]));
+    for (uint32_t sub = 0; sub < 16; ++sub)
+      store_u8(block + Q6_K::kScales + sub, static_cast<uint32_t>(level.scales[sub]));
     for (uint32_t i = 0; i < 256; ++i) {
       const uint32_t half = i / 128, quarter = i % 128 / 32, l = i % 32;
-      block[Q6_K::kQl + 64 * half + 32 * (quarter % 2) + l] |= static_cast<std::byte>((codes[i] & 15U) << (quarter / 2 * 4));
+      block[Q6_K::kQl + 64 * half + 32 * (quarter % 2) + l] |=
+          static_cast<std::byte>((codes[i] & 15U) << (quarter / 2 * 4));
       block[Q6_K::kQh + 32 * half + l] |= static_cast<std::byte>((codes[i] >> 4) << (2 * quarter));
     }
   });

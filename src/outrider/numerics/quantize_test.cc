@@ -71,12 +71,12 @@ struct Peer {
   std::optional<uint64_t> bytes_hash;
 };
 const Peer kPeer[] = {
-    {TensorType::kQ4_0, 0.081553, 0x74C133B525B841D8ULL},  {TensorType::kQ4_1, 0.075056, 0x418F70C984D39E67ULL},
-    {TensorType::kQ5_0, 0.040426, 0xFD9FD36023CCCB79ULL},  {TensorType::kQ5_1, 0.036397, 0xC959EFE069840291ULL},
-    {TensorType::kQ8_0, 0.005061, 0x242E6DAC7072945CULL},  {TensorType::kMXFP4, 0.111872, 0xFE835C657D98AC88ULL},
-    {TensorType::kQ2_K, 0.285939, std::nullopt},           {TensorType::kQ3_K, 0.145439, std::nullopt},
-    {TensorType::kQ4_K, 0.068566, std::nullopt},           {TensorType::kQ5_K, 0.034624, std::nullopt},
-    {TensorType::kQ6_K, 0.016985, std::nullopt},           {TensorType::kIQ4_NL, 0.073738, std::nullopt},
+    {TensorType::kQ4_0, 0.081553, 0x74C133B525B841D8ULL}, {TensorType::kQ4_1, 0.075056, 0x418F70C984D39E67ULL},
+    {TensorType::kQ5_0, 0.040426, 0xFD9FD36023CCCB79ULL}, {TensorType::kQ5_1, 0.036397, 0xC959EFE069840291ULL},
+    {TensorType::kQ8_0, 0.005061, 0x242E6DAC7072945CULL}, {TensorType::kMXFP4, 0.111872, 0xFE835C657D98AC88ULL},
+    {TensorType::kQ2_K, 0.285939, std::nullopt},          {TensorType::kQ3_K, 0.145439, std::nullopt},
+    {TensorType::kQ4_K, 0.068566, std::nullopt},          {TensorType::kQ5_K, 0.034624, std::nullopt},
+    {TensorType::kQ6_K, 0.016985, std::nullopt},          {TensorType::kIQ4_NL, 0.073738, std::nullopt},
     {TensorType::kIQ4_XS, 0.074254, std::nullopt},
 };
 
@@ -101,7 +101,8 @@ TEST(Quantize, ErrorIsNoLargerThanGgmls) {
 
 TEST(Quantize, EveryTypeMadeHasAPeerFigureOrIsAPlainFloat) {
   for (const TensorType type : types_made()) {
-    const bool has_peer = std::any_of(std::begin(kPeer), std::end(kPeer), [&](const Peer& p) { return p.type == type; });
+    const bool has_peer =
+        std::any_of(std::begin(kPeer), std::end(kPeer), [&](const Peer& p) { return p.type == type; });
     EXPECT_NE(has_peer, format::type_info(type).block_elems == 1) << format::type_info(type).name;
   }
   EXPECT_EQ(types_made().size(), std::size(kPeer) + 3);
@@ -118,8 +119,10 @@ TEST(Quantize, RuleFormatsKeepEachElementWithinItsStep) {
     bool affine;   // span = high - low, else the largest magnitude
     double steps;  // a signed format lacks the code opposite to its extreme: up to one step there
   };
-  const Bound bounds[] = {{TensorType::kQ4_0, 8, false, 1.0},  {TensorType::kQ5_0, 16, false, 1.0},
-                          {TensorType::kQ8_0, 127, false, 0.5}, {TensorType::kQ4_1, 15, true, 0.5},
+  const Bound bounds[] = {{TensorType::kQ4_0, 8, false, 1.0},
+                          {TensorType::kQ5_0, 16, false, 1.0},
+                          {TensorType::kQ8_0, 127, false, 0.5},
+                          {TensorType::kQ4_1, 15, true, 0.5},
                           {TensorType::kQ5_1, 31, true, 0.5}};
   TestRng rng;
   for (int round = 0; round < 200; ++round) {
@@ -128,10 +131,12 @@ TEST(Quantize, RuleFormatsKeepEachElementWithinItsStep) {
     const double largest = std::max(std::fabs(*low), std::fabs(*high));
     for (const Bound& bound : bounds) {
       const double span = bound.affine ? static_cast<double>(*high) - static_cast<double>(*low) : largest;
-      const double limit = span / bound.codes * bound.steps * (1 + 0x1p-10) + (span + (bound.affine ? largest : 0)) * 0x1p-11;
+      const double limit =
+          span / bound.codes * bound.steps * (1 + 0x1p-10) + (span + (bound.affine ? largest : 0)) * 0x1p-11;
       const std::vector<float> y = dequantized(bound.type, quantized(bound.type, x));
       for (size_t i = 0; i < x.size(); ++i) {
-        ASSERT_LE(std::fabs(x[i] - y[i]), limit) << format::type_info(bound.type).name << " element " << i << " x " << x[i];
+        ASSERT_LE(std::fabs(x[i] - y[i]), limit)
+            << format::type_info(bound.type).name << " element " << i << " x " << x[i];
       }
     }
   }
@@ -139,8 +144,8 @@ TEST(Quantize, RuleFormatsKeepEachElementWithinItsStep) {
 
 TEST(Quantize, SymmetricRuleFormatsAreIdempotent) {
   TestRng rng;
-  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ4_0, TensorType::kQ5_0,
-                                TensorType::kQ8_0, TensorType::kMXFP4}) {
+  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ4_0,
+                                TensorType::kQ5_0, TensorType::kQ8_0, TensorType::kMXFP4}) {
     const std::vector<std::byte> once = quantized(type, bell(rng, 32 * 500));
     EXPECT_EQ(quantized(type, dequantized(type, once)), once) << format::type_info(type).name;
   }
@@ -164,7 +169,8 @@ TEST(Quantize, BlocksAreIndependentAndRepeatable) {
 TEST(Quantize, ZerosStayZeroAndConstantsStayClose) {
   for (const TensorType type : types_made()) {
     const format::TypeInfo& info = format::type_info(type);
-    for (const float y : dequantized(type, quantized(type, std::vector<float>(256, 0.0F)))) EXPECT_EQ(y, 0.0F) << info.name;
+    for (const float y : dequantized(type, quantized(type, std::vector<float>(256, 0.0F))))
+      EXPECT_EQ(y, 0.0F) << info.name;
     for (const float c : {0.75F, -0.75F}) {  // a value of every format's code set up to its scale, e.g. 6 / 8 in MXFP4
       for (const float y : dequantized(type, quantized(type, std::vector<float>(256, c)))) {
         // Two roundings of scales to f16 (2^-11 each), one sub-scale at an end of its range.
