@@ -190,8 +190,8 @@ void merge(float part_m, float part_l, const float* part_o, uint32_t dv, float& 
   const float new_factor = exp_ref(part_m - merged);
   l = __builtin_fmaf(part_l, new_factor, l * old_factor);
   by_vectors<V>(dv, [&](uint32_t j, uint32_t n) {
-    const auto old = V::mul(V::load_part(out + j, n), V::set1(old_factor));
-    V::store_part(out + j, V::fma(V::load_part(part_o + j, n), V::set1(new_factor), old), n);
+    const auto old = V::mul(load_upto<V>(out + j, n), V::set1(old_factor));
+    store_upto<V>(out + j, V::fma(load_upto<V>(part_o + j, n), V::set1(new_factor), old), n);
   });
   m = merged;
 }
@@ -228,8 +228,8 @@ void attention_vec(const AttentionArgs& args) noexcept {
     l = __builtin_fmaf(l, factor, exp_ref(*args.sink - merged));
   }
   by_vectors<V>(args.dv, [&](uint32_t j, uint32_t n) {
-    const auto o = V::mul(V::load_part(args.out + j, n), V::set1(factor));  // times 1 changes nothing
-    V::store_part(args.out + j, V::div(o, V::set1(l)), n);
+    const auto o = V::mul(load_upto<V>(args.out + j, n), V::set1(factor));  // times 1 changes nothing
+    store_upto<V>(args.out + j, V::div(o, V::set1(l)), n);
   });
 }
 

@@ -37,9 +37,9 @@ void rms_norm_vec(const float* x, const float* weight, float eps, uint32_t n, fl
   const auto r = V::set1(1.0F / __builtin_sqrtf(mean + eps));
   for (uint32_t i = 0; i < n; i += kW) {
     const uint32_t part = n - i < kW ? n - i : kW;
-    auto v = V::mul(V::load_part(x + i, part), r);
-    if (weight != nullptr) v = V::mul(V::load_part(weight + i, part), v);
-    V::store_part(y + i, v, part);
+    auto v = V::mul(load_upto<V>(x + i, part), r);
+    if (weight != nullptr) v = V::mul(load_upto<V>(weight + i, part), v);
+    store_upto<V>(y + i, v, part);
   }
 }
 

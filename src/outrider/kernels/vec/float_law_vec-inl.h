@@ -13,6 +13,20 @@ namespace {
 template <typename V>
 inline constexpr uint32_t kLaneRegs = 32 / V::kWidth;
 
+// The first n <= kWidth elements. A masked store of a whole register costs far more than a plain one (Zen 4, AVX2).
+template <typename V>
+typename V::F load_upto(const float* p, uint32_t n) noexcept {
+  return n == V::kWidth ? V::load(p) : V::load_part(p, n);
+}
+template <typename V>
+void store_upto(float* p, typename V::F v, uint32_t n) noexcept {
+  if (n == V::kWidth) {
+    V::store(p, v);
+  } else {
+    V::store_part(p, v, n);
+  }
+}
+
 // The folds 4, 2, 1 of eight lanes.
 [[maybe_unused]] inline float fold_8(__m256 v) noexcept {
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
