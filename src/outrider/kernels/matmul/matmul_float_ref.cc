@@ -13,7 +13,6 @@ namespace outrider::kernels {
 namespace {
 
 constexpr uint32_t kLanes = 32;
-constexpr uint32_t kMostBlockElems = 256;
 
 float fold(float (&acc)[kLanes]) noexcept {
   for (uint32_t half = kLanes / 2; half >= 1; half /= 2) {

@@ -21,9 +21,19 @@
 
 namespace outrider::kernels {
 
-#define OUTRIDER_DECLARE(kernel) void matmul_##kernel##_ref(const MatmulArgs& args) noexcept;
+#define OUTRIDER_DECLARE(kernel)                             \
+  void matmul_##kernel##_ref(const MatmulArgs& args) noexcept;  \
+  void matmul_##kernel##_avx2(const MatmulArgs& args) noexcept; \
+  void matmul_##kernel##_avx512(const MatmulArgs& args) noexcept;
 OUTRIDER_MATMUL_KERNELS(OUTRIDER_DECLARE)
 #undef OUTRIDER_DECLARE
+
+// The shape of a stored block, for files that may not call inline functions of other modules (style.md section 7).
+struct BlockShape {
+  uint32_t elems, bytes;
+};
+BlockShape block_shape(format::TensorType type) noexcept;
+inline constexpr uint32_t kMostBlockElems = 256;
 
 struct MatmulVariant {
   format::TensorType type;

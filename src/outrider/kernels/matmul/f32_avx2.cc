@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/kernels/matmul/float_avx2-inl.h"
+
+namespace outrider::kernels {
+
+void matmul_f32_avx2(const MatmulArgs& args) noexcept { run_float<StoredF32>(args); }
+
+}  // namespace outrider::kernels

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The AVX-512 VNNI row kernel of every quantised format: a group of eight blocks at a time into the eight lanes.
+// Internal linkage.
+#pragma once
+
+#include "outrider/kernels/matmul/group_avx2-inl.h"
+
+namespace outrider::kernels {
+namespace {
+
+// A format as the AVX-512 kernels see it: unsigned codes, two blocks to a register. int8 codes get 128 added.
+template <typename Group>
+struct Wide : Group {
+  static constexpr int kOffset = Group::kSigned ? 128 : Group::kOffset;
+  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
+    const __m512i codes =
+        _mm512_inserti64x4(_mm512_castsi256_si512(Group::codes(p, 2 * j)), Group::codes(p, 2 * j + 1), 1);
+    return Group::kSigned ? _mm512_xor_si512(codes, _mm512_set1_epi8(-128)) : codes;
+  }
+};
+
+// Per 128-bit part: (sum of a, sum of b) of the four int32 each, twice: a, b, a, b in pairs of partial sums.
+inline __m512i add_pairs(__m512i a, __m512i b) noexcept {
+  return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+template <typename Format>
+inline __m256 join_pairs(__m256 acc, const __m512i (&codes)[4], const GroupScales& s, const ActGroup& a) noexcept {
+  __m512i v[4];
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    v[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes[j], _mm512_loadu_si512(a.q + 64 * j));
+  }
+  const __m512i low = add_pairs(v[0], v[1]);
+  const __m512i high = add_pairs(v[2], v[3]);
+  // Parts: first half of the even blocks, second half of them, first half of the odd blocks, second half.
+  const __m512i sums = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+  const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  const __m512i dots = _mm512_permutexvar_epi32(order, sums);
+  return join_group<Format>(acc, _mm512_castsi512_si256(dots), _mm512_extracti64x4_epi64(dots, 1), s, a);
+}
+
+template <typename Format>
+inline void unpack_pairs(const uint8_t* p, __m512i (&codes)[4]) noexcept {
+#pragma GCC unroll 4
+  for (uint32_t j = 0; j < 4; ++j) codes[j] = Format::pair(p, j);
+}
+
+// All rows of the call for one token.
+template <typename Format>
+void run_token(const MatmulArgs& args, uint32_t i) noexcept {
+  const uint32_t n_groups = args.weights.k / 256;
+  const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
+  const ActGroup act = act_of(args, i);
+  ActTail tail;
+  if (n_left != 0) tail.fill(act_at(act, n_groups), n_left);
+  for (uint32_t r = args.row_begin; r < args.row_end; ++r) {
+    const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + r * args.weights.row_bytes;
+    __m256 acc = _mm256_setzero_ps();
+    __m512i codes[4];
+    for (uint32_t g = 0; g < n_groups; ++g, p += Format::kBytes) {
+      unpack_pairs<Format>(p, codes);
+      acc = join_pairs<Format>(acc, codes, Format::scales(p), act_at(act, g));
+    }
+    if (n_left != 0) {
+      uint8_t padded[Format::kBytes] = {};
+      __builtin_memcpy(padded, p, Format::kBytes / 8 * n_left);
+      unpack_pairs<Format>(padded, codes);
+      acc = keep_lanes(acc, join_pairs<Format>(acc, codes, Format::scales(padded), tail.group()), n_left);
+    }
+    args.out[i * args.out_stride + r] = fold_lanes(acc);
+  }
+}
+
+template <typename Format>
+void run_rows(const MatmulArgs& args) noexcept {
+  for (uint32_t i = 0; i < args.n_tokens; ++i) run_token<Format>(args, i);
+}
+
+}  // namespace
+}  // namespace outrider::kernels
