@@ -22,8 +22,8 @@ ByteReader::ByteReader(std::span<const std::byte> bytes, std::string name)
 
 void ByteReader::need(uint64_t n_wanted, std::string_view field) const {
   if (n_wanted <= remaining()) return;
-  fail(ErrorKind::kBadFile, "{}: {}: {} needs {} bytes at byte {} but the file has {} (truncated?)", name_, where_, field,
-       n_wanted, position(), n_bytes_);
+  fail(ErrorKind::kBadFile, "{}: {}: {} needs {} bytes at byte {} but the file has {} (truncated?)", name_, where_,
+       field, n_wanted, position(), n_bytes_);
 }
 
 void ByteReader::read(std::span<std::byte> out, std::string_view field) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the front part of a file in order, through one small buffer, and never past its end: what a header parser needs.
-// Every refusal is one line "NAME: WHERE: FIELD ..." with the position and the file's size.
-// Threads: owned by one thread.
+// Reads the front part of a file in order, through one small buffer, and never past its end: what a header parser
+// needs. Every refusal is one line "NAME: WHERE: FIELD ..." with the position and the file's size. Threads: owned by
+// one thread.
 #pragma once
 
 #include <bit>

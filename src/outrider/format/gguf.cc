@@ -32,7 +32,8 @@ OpenedPart read_part(const std::string& path) {
   // O_NONBLOCK: opening a pipe by mistake must not wait for a writer.
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status = {};
-  if (fd.get() < 0 || ::fstat(fd.get(), &status) != 0) fail(ErrorKind::kIo, "{}: cannot be opened: {}", path, std::strerror(errno));
+  if (fd.get() < 0 || ::fstat(fd.get(), &status) != 0)
+    fail(ErrorKind::kIo, "{}: cannot be opened: {}", path, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::kBadFile, "{}: is not a regular file, wanted a GGUF model", path);
   const auto n_bytes = static_cast<uint64_t>(status.st_size);
   ByteReader in(fd.get(), n_bytes, path);
@@ -45,8 +46,8 @@ std::string beside(const std::string& path, const std::string& name) {
 
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
-// Parts are looked for beside the name given, which may be a link with a part's name to a file of any name. The other way
-// round, a link of any name to a part, stands for that part.
+// Parts are looked for beside the name given, which may be a link with a part's name to a file of any name. The other
+// way round, a link of any name to a part, stands for that part.
 std::string link_target_if_split(const std::string& path) {
   std::error_code error;
   if (parse_split_name(file_name(path)) || !std::filesystem::is_symlink(path, error)) return path;
@@ -81,19 +82,21 @@ std::string find_in_folder(const std::string& folder) {
 
 uint64_t split_count(const OpenedPart& opened) {
   const uint64_t count = opened.header.metadata.find_uint("split.count").value_or(1);
-  if (count > kMaxParts) fail(ErrorKind::kBadFile, "{}: key split.count: {}, wanted at most {}", opened.part.path, count, kMaxParts);
+  if (count > kMaxParts)
+    fail(ErrorKind::kBadFile, "{}: key split.count: {}, wanted at most {}", opened.part.path, count, kMaxParts);
   return std::max<uint64_t>(count, 1);
 }
 
-// Part number and count stand twice, in the name and in the metadata. Returns the name taken apart; nullopt for one file.
+// Part number and count stand twice, in the name and in the metadata. Returns the name taken apart; nullopt for one
+// file.
 std::optional<SplitName> check_name(const OpenedPart& opened) {
   const std::string& path = opened.part.path;
   const uint64_t count = split_count(opened);
   auto name = parse_split_name(file_name(path));
   if (count == 1) {
     if (name && name->count > 1) {
-      fail(ErrorKind::kBadFile, "{}: the name says part {} of {} but key split.count says the file is whole", path, name->number,
-           name->count);
+      fail(ErrorKind::kBadFile, "{}: the name says part {} of {} but key split.count says the file is whole", path,
+           name->number, name->count);
     }
     return std::nullopt;
   }
@@ -102,12 +105,12 @@ std::optional<SplitName> check_name(const OpenedPart& opened) {
     fail(ErrorKind::kBadFile, "{}: key split.no: {}, wanted below split.count {}", path, number - 1, count);
   }
   if (!name) {
-    fail(ErrorKind::kBadFile, "{}: part {} of {} of a split model, but its name does not say so: wanted NAME{}", path, number, count,
-         split_suffix(number, count));
+    fail(ErrorKind::kBadFile, "{}: part {} of {} of a split model, but its name does not say so: wanted NAME{}", path,
+         number, count, split_suffix(number, count));
   }
   if (name->number != number || name->count != count) {
-    fail(ErrorKind::kBadFile, "{}: the name says part {} of {} but keys split.no and split.count say part {} of {}", path,
-         name->number, name->count, number, count);
+    fail(ErrorKind::kBadFile, "{}: the name says part {} of {} but keys split.no and split.count say part {} of {}",
+         path, name->number, name->count, number, count);
   }
   return name;
 }
@@ -118,8 +121,8 @@ void check_same_model(const ModelFile& model, const OpenedPart& other) {
     if (key == "split.no" || key == "general.alignment") continue;
     const Value* wanted = model.metadata.find(key);
     if (wanted == nullptr || *wanted == value) continue;
-    fail(ErrorKind::kBadFile, "{}: key {}: {}, wanted {} as in {}: a part of another model?", other.part.path, printable(key),
-         to_text(value), to_text(*wanted), model.files[0].path);
+    fail(ErrorKind::kBadFile, "{}: key {}: {}, wanted {} as in {}: a part of another model?", other.part.path,
+         printable(key), to_text(value), to_text(*wanted), model.files[0].path);
   }
 }
 
@@ -129,8 +132,8 @@ void append(ModelFile& model, OpenedPart&& opened) {
     tensor.file_idx = file_idx;
     const auto [place, added] = model.index.emplace(tensor.name, static_cast<uint32_t>(model.tensors.size()));
     if (!added) {
-      fail(ErrorKind::kBadFile, "{}: tensor {} is also in {}, wanted once in the set", opened.part.path, printable(tensor.name),
-           model.files[model.tensors[place->second].file_idx].path);
+      fail(ErrorKind::kBadFile, "{}: tensor {} is also in {}, wanted once in the set", opened.part.path,
+           printable(tensor.name), model.files[model.tensors[place->second].file_idx].path);
     }
     model.tensors.push_back(std::move(tensor));
   }
@@ -140,8 +143,8 @@ void append(ModelFile& model, OpenedPart&& opened) {
 void check_tensor_count(const ModelFile& model) {
   const auto wanted = model.metadata.find_uint("split.tensors.count");
   if (wanted && *wanted != model.tensors.size()) {
-    fail(ErrorKind::kBadFile, "{}: key split.tensors.count: {}, but the {} parts hold {} tensors", model.files[0].path, *wanted,
-         model.files.size(), model.tensors.size());
+    fail(ErrorKind::kBadFile, "{}: key split.tensors.count: {}, but the {} parts hold {} tensors", model.files[0].path,
+         *wanted, model.files.size(), model.tensors.size());
   }
 }
 
@@ -178,14 +181,16 @@ uint64_t ModelFile::total_tensor_bytes() const {
 
 ModelFile ModelFile::open(const std::string& path) {
   std::error_code ignored;
-  const std::string named_path = std::filesystem::is_directory(path, ignored) ? find_in_folder(path) : link_target_if_split(path);
+  const std::string named_path =
+      std::filesystem::is_directory(path, ignored) ? find_in_folder(path) : link_target_if_split(path);
   OpenedPart named = read_part(named_path);
   const auto name = check_name(named);
   const uint64_t count = name ? name->count : 1;
   ModelFile model;
   for (uint64_t number = 1; number <= count; ++number) {
     const bool is_named = !name || name->number == number;
-    OpenedPart opened = is_named ? std::move(named) : read_other_part(beside(named_path, name->of(number)), number, count, named_path);
+    OpenedPart opened =
+        is_named ? std::move(named) : read_other_part(beside(named_path, name->of(number)), number, count, named_path);
     if (number == 1) {
       model.version = opened.header.version;
       model.alignment = opened.header.alignment;

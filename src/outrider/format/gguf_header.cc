@@ -13,11 +13,24 @@ namespace outrider::format {
 
 namespace {
 
-constexpr uint64_t kMinKeyRecordBytes = 8 + 4 + 1;          // key length, value type, the smallest value
-constexpr uint64_t kMinTensorRecordBytes = 8 + 4 + 4 + 8;   // name length, n_dims, type, offset
+constexpr uint64_t kMinKeyRecordBytes = 8 + 4 + 1;         // key length, value type, the smallest value
+constexpr uint64_t kMinTensorRecordBytes = 8 + 4 + 4 + 8;  // name length, n_dims, type, offset
 constexpr uint64_t kStringOverheadBytes = sizeof(std::string);
 // Ids from here on are young, and forks use the same numbers for other types: such a tensor must also fill its place.
 constexpr uint32_t kFirstContestedTypeId = 41;
+
+// "0..3, 6..8, ...": the ids of the table, in its order.
+std::string known_type_ids() {
+  std::string out;
+  for (size_t i = 0; i < kTensorTypes.size();) {
+    const auto first = static_cast<uint32_t>(kTensorTypes[i].type);
+    uint32_t last = first;
+    for (++i; i < kTensorTypes.size() && static_cast<uint32_t>(kTensorTypes[i].type) == last + 1; ++i) ++last;
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", first);
+    if (last != first) out += fmt::format("..{}", last);
+  }
+  return out;
+}
 
 class Parser {
  public:
@@ -44,12 +57,14 @@ class Parser {
     std::array<unsigned char, 4> magic;
     in_.read(std::as_writable_bytes(std::span(magic)), "magic");
     if (magic != std::array<unsigned char, 4>{'G', 'G', 'U', 'F'}) {
-      bad("magic is {:02x} {:02x} {:02x} {:02x}, wanted 47 47 55 46 (\"GGUF\")", magic[0], magic[1], magic[2], magic[3]);
+      bad("magic is {:02x} {:02x} {:02x} {:02x}, wanted 47 47 55 46 (\"GGUF\")", magic[0], magic[1], magic[2],
+          magic[3]);
     }
     header_.version = in_.number<uint32_t>("version");
     // No flag tells the byte order; a version below 65,536 read the wrong way round has 16 zero low bits.
     if (header_.version != 0 && (header_.version & 0xFFFF) == 0) {
-      bad("version reads as {}: the file is in big-endian byte order, which is not supported, wanted little-endian", header_.version);
+      bad("version reads as {}: the file is in big-endian byte order, which is not supported, wanted little-endian",
+          header_.version);
     }
     if (header_.version != 2 && header_.version != 3) bad("version is {}, wanted 2 or 3", header_.version);
     n_tensors_ = in_.number<uint64_t>("tensor_count");
@@ -61,8 +76,8 @@ class Parser {
   void check_count(std::string_view field, uint64_t count, uint64_t min_bytes_each, uint64_t limit) const {
     if (count > limit) bad("{} is {}, wanted at most {}", field, count, limit);
     if (count > in_.remaining() / min_bytes_each) {
-      bad("{} is {}, wanted at most {}: the file has only {} bytes (truncated?)", field, count, in_.remaining() / min_bytes_each,
-          in_.n_bytes());
+      bad("{} is {}, wanted at most {}: the file has only {} bytes (truncated?)", field, count,
+          in_.remaining() / min_bytes_each, in_.n_bytes());
     }
   }
 
@@ -121,32 +136,57 @@ class Parser {
     if (value.type == ValueType::kArray) {
       value.element_type = static_cast<ValueType>(in_.number<uint32_t>("array element type"));
       count = in_.number<uint64_t>("array count");
-      if (value.element_type == ValueType::kArray) bad("array element type is 9 (array), wanted a scalar type: arrays of arrays are not supported");
+      if (value.element_type == ValueType::kArray)
+        bad("array element type is 9 (array), wanted a scalar type: arrays of arrays are not supported");
     }
     const ValueType type = value.element_type;
     const uint64_t n_bytes_each = type == ValueType::kString ? 8 : value_type_bytes(type);
-    if (n_bytes_each == 0) bad("{} is {}, wanted 0..12", count ? "array element type" : "value type", static_cast<uint32_t>(type));
+    if (n_bytes_each == 0)
+      bad("{} is {}, wanted 0..12", count ? "array element type" : "value type", static_cast<uint32_t>(type));
     if (count && *count > in_.remaining() / n_bytes_each) {
-      bad("array count is {}, wanted at most {}: the file has only {} bytes (truncated?)", *count, in_.remaining() / n_bytes_each,
-          in_.n_bytes());
+      bad("array count is {}, wanted at most {}: the file has only {} bytes (truncated?)", *count,
+          in_.remaining() / n_bytes_each, in_.n_bytes());
     }
     switch (type) {
-      case ValueType::kU8: fill<uint8_t, uint64_t>(value, count); break;
-      case ValueType::kI8: fill<int8_t, int64_t>(value, count); break;
-      case ValueType::kU16: fill<uint16_t, uint64_t>(value, count); break;
-      case ValueType::kI16: fill<int16_t, int64_t>(value, count); break;
-      case ValueType::kU32: fill<uint32_t, uint64_t>(value, count); break;
-      case ValueType::kI32: fill<int32_t, int64_t>(value, count); break;
-      case ValueType::kF32: fill<float, double>(value, count); break;
-      case ValueType::kU64: fill<uint64_t, uint64_t>(value, count); break;
-      case ValueType::kI64: fill<int64_t, int64_t>(value, count); break;
-      case ValueType::kF64: fill<double, double>(value, count); break;
+      case ValueType::kU8:
+        fill<uint8_t, uint64_t>(value, count);
+        break;
+      case ValueType::kI8:
+        fill<int8_t, int64_t>(value, count);
+        break;
+      case ValueType::kU16:
+        fill<uint16_t, uint64_t>(value, count);
+        break;
+      case ValueType::kI16:
+        fill<int16_t, int64_t>(value, count);
+        break;
+      case ValueType::kU32:
+        fill<uint32_t, uint64_t>(value, count);
+        break;
+      case ValueType::kI32:
+        fill<int32_t, int64_t>(value, count);
+        break;
+      case ValueType::kF32:
+        fill<float, double>(value, count);
+        break;
+      case ValueType::kU64:
+        fill<uint64_t, uint64_t>(value, count);
+        break;
+      case ValueType::kI64:
+        fill<int64_t, int64_t>(value, count);
+        break;
+      case ValueType::kF64:
+        fill<double, double>(value, count);
+        break;
       case ValueType::kBool:
         fill<uint8_t, uint64_t>(value, count);
         check_bools(value);
         break;
-      case ValueType::kString: read_strings(value, count); break;
-      case ValueType::kArray: break;  // refused above
+      case ValueType::kString:
+        read_strings(value, count);
+        break;
+      case ValueType::kArray:
+        break;  // refused above
     }
     return value;
   }
@@ -156,7 +196,8 @@ class Parser {
       if (flag > 1) bad("bool is {}, wanted 0 or 1", flag);
     };
     if (const auto* flag = std::get_if<uint64_t>(&value.data)) check(*flag);
-    if (const auto* flags = std::get_if<std::vector<uint64_t>>(&value.data)) std::for_each(flags->begin(), flags->end(), check);
+    if (const auto* flags = std::get_if<std::vector<uint64_t>>(&value.data))
+      std::for_each(flags->begin(), flags->end(), check);
   }
 
   void read_strings(Value& value, std::optional<uint64_t> count) {
@@ -188,7 +229,8 @@ class Parser {
     Tensor tensor;
     tensor.name = read_string("name", kMaxTensorNameBytes);
     if (tensor.name.empty()) bad("name is empty, wanted 1..{} bytes", kMaxTensorNameBytes);
-    if (tensor.name.find('\0') != std::string::npos) bad("name {} has a zero byte, wanted text", printable(tensor.name));
+    if (tensor.name.find('\0') != std::string::npos)
+      bad("name {} has a zero byte, wanted text", printable(tensor.name));
     in_.set_where(fmt::format("tensor {}", printable(tensor.name)));
     if (!names_.insert(tensor.name).second) bad("appears twice, wanted once");
     tensor.n_dims = in_.number<uint32_t>("n_dims");
@@ -196,7 +238,7 @@ class Parser {
     for (uint32_t d = 0; d < tensor.n_dims; ++d) tensor.dims[d] = in_.number<uint64_t>("dimension");
     const auto type_id = in_.number<uint32_t>("type");
     const TypeInfo* info = find_type(type_id);
-    if (info == nullptr) bad("type number {} is not a known tensor type, wanted one of 0..42 that ggml defines for files", type_id);
+    if (info == nullptr) bad("type number {} is not a known tensor type, wanted one of {}", type_id, known_type_ids());
     tensor.type = info->type;
     tensor.n_bytes = checked_bytes(tensor, *info);
     tensor.offset = in_.number<uint64_t>("offset");
@@ -208,7 +250,8 @@ class Parser {
     for (uint32_t d = 0; d < tensor.n_dims; ++d) {
       if (tensor.dims[d] == 0) bad("dimension {} is 0, wanted at least 1", d);
       const auto product = checked_mul(n_elems, tensor.dims[d]);
-      if (!product || *product > INT64_MAX) bad("dimension {} is {}, wanted fewer than 2^63 elements in all", d, tensor.dims[d]);
+      if (!product || *product > INT64_MAX)
+        bad("dimension {} is {}, wanted fewer than 2^63 elements in all", d, tensor.dims[d]);
       n_elems = *product;
     }
     if (tensor.dims[0] % info.block_elems != 0) {
@@ -228,7 +271,8 @@ class Parser {
     uint64_t wanted_bytes = 0;
     for (Tensor& tensor : header_.tensors) {
       in_.set_where(fmt::format("tensor {}", printable(tensor.name)));
-      if (tensor.offset % header_.alignment != 0) bad("offset is {}, wanted a multiple of {}", tensor.offset, header_.alignment);
+      if (tensor.offset % header_.alignment != 0)
+        bad("offset is {}, wanted a multiple of {}", tensor.offset, header_.alignment);
       const auto offset = checked_add(header_.data_start, tensor.offset);
       const auto end = offset ? checked_add(*offset, tensor.n_bytes) : std::nullopt;
       if (!end) bad("offset is {} and size {}, wanted a sum below 2^64", tensor.offset, tensor.n_bytes);
@@ -237,7 +281,8 @@ class Parser {
     }
     std::vector<uint32_t> order(header_.tensors.size());
     std::iota(order.begin(), order.end(), 0U);
-    std::sort(order.begin(), order.end(), [this](uint32_t a, uint32_t b) { return header_.tensors[a].offset < header_.tensors[b].offset; });
+    std::sort(order.begin(), order.end(),
+              [this](uint32_t a, uint32_t b) { return header_.tensors[a].offset < header_.tensors[b].offset; });
     for (size_t i = 0; i < order.size(); ++i) {
       check_place(header_.tensors[order[i]], i > 0 ? &header_.tensors[order[i - 1]] : nullptr,
                   i + 1 < order.size() ? &header_.tensors[order[i + 1]] : nullptr, wanted_bytes);
@@ -248,18 +293,19 @@ class Parser {
     in_.set_where(fmt::format("tensor {}", printable(tensor.name)));
     const uint64_t end = tensor.offset + tensor.n_bytes;
     if (end > in_.n_bytes()) {
-      bad("data ends at byte {}, past the end of the file: the tensors need a file of {} bytes, it has {} (truncated?)", end,
-          wanted_bytes, in_.n_bytes());
+      bad("data ends at byte {}, past the end of the file: the tensors need a file of {} bytes, it has {} (truncated?)",
+          end, wanted_bytes, in_.n_bytes());
     }
     if (before != nullptr && tensor.offset < before->offset + before->n_bytes) {
-      bad("data begins at byte {}, inside tensor {} (bytes {} to {}), wanted disjoint data", tensor.offset, printable(before->name),
-          before->offset, before->offset + before->n_bytes);
+      bad("data begins at byte {}, inside tensor {} (bytes {} to {}), wanted disjoint data", tensor.offset,
+          printable(before->name), before->offset, before->offset + before->n_bytes);
     }
     const auto type_id = static_cast<uint32_t>(tensor.type);
     if (type_id < kFirstContestedTypeId) return;
     const uint64_t n_place_bytes = (after != nullptr ? after->offset : in_.n_bytes()) - tensor.offset;
     if (n_place_bytes > align_up(tensor.n_bytes, header_.alignment)) {
-      bad("type number {} ({}) needs {} bytes but the place has {}, wanted an exact fit: another program's type of the same number?",
+      bad("type number {} ({}) needs {} bytes but the place has {}, wanted an exact fit: another program's type of the "
+          "same number?",
           type_id, type_info(tensor.type).name, tensor.n_bytes, n_place_bytes);
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses and checks the front of one GGUF file: header, metadata, tensor records. ModelFile::open (gguf.h) puts the parts
-// of a split set together; the fuzz target calls this directly.
+// Parses and checks the front of one GGUF file: header, metadata, tensor records. ModelFile::open (gguf.h) puts the
+// parts of a split set together; the fuzz target calls this directly.
 #pragma once
 
 #include <cstdint>

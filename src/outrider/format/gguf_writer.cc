@@ -50,7 +50,8 @@ void put_scalar(std::string& out, ValueType type, const Wide& value) {
     if (type == ValueType::kF64) put(out, value);
   } else {
     const uint32_t n_bytes = value_type_bytes(type);
-    OUTRIDER_CHECK(n_bytes > 0 && !is_real(type) && is_signed_int(type) == std::is_signed_v<Wide>, "{}", value_type_name(type));
+    OUTRIDER_CHECK(n_bytes > 0 && !is_real(type) && is_signed_int(type) == std::is_signed_v<Wide>, "{}",
+                   value_type_name(type));
     out.append(reinterpret_cast<const char*>(&value), n_bytes);  // little-endian: the low bytes come first
   }
 }
@@ -205,7 +206,8 @@ void GgufWriter::add(std::string name, TensorType type, std::vector<uint64_t> di
 
 uint64_t GgufWriter::alignment() const {
   const uint64_t alignment = metadata_.find_uint("general.alignment").value_or(32);
-  OUTRIDER_CHECK(std::has_single_bit(alignment) && alignment >= kMinAlignment && alignment <= kMaxAlignment, "{}", alignment);
+  OUTRIDER_CHECK(std::has_single_bit(alignment) && alignment >= kMinAlignment && alignment <= kMaxAlignment, "{}",
+                 alignment);
   return alignment;
 }
 
@@ -233,7 +235,8 @@ void GgufWriter::write_part(Out& out, const Metadata& metadata, std::span<const 
       out.hash(bytes);
       out.write(bytes);
     });
-    OUTRIDER_CHECK(n_given == item.n_bytes, "tensor {}: source gave {} bytes, the tensor has {}", item.name, n_given, item.n_bytes);
+    OUTRIDER_CHECK(n_given == item.n_bytes, "tensor {}: source gave {} bytes, the tensor has {}", item.name, n_given,
+                   item.n_bytes);
   }
   out.pad_to(alignment());
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes GGUF version 3: metadata, tensor records and padded data, as one file or as a split set. Tensor data is asked
-// for when its turn comes and streamed through, so memory stays small whatever the model's size. A file appears under its
-// name only when it is complete.
-// The same metadata, tensors and data give the same bytes. Alignment is the metadata's general.alignment, or 32. Keys
-// split.* of the metadata given are left out: each part gets its own.
+// for when its turn comes and streamed through, so memory stays small whatever the model's size. A file appears under
+// its name only when it is complete. The same metadata, tensors and data give the same bytes. Alignment is the
+// metadata's general.alignment, or 32. Keys split.* of the metadata given are left out: each part gets its own.
 // Threads: thread-compatible.
 #pragma once
 

@@ -28,7 +28,8 @@ TEST(GgufWriter, WritesBackWhatTheReaderRead) {
     GgufWriter writer(in.metadata);
     for (const Tensor& tensor : in.tensors) {
       const uint32_t n_dims = std::max(tensor.n_dims, 1U);
-      writer.add(tensor.name, tensor.type, {tensor.dims.begin(), tensor.dims.begin() + n_dims}, from_tensor(in, tensor));
+      writer.add(tensor.name, tensor.type, {tensor.dims.begin(), tensor.dims.begin() + n_dims},
+                 from_tensor(in, tensor));
     }
     const uint64_t n_bytes = writer.write(folder / "out.gguf");
     EXPECT_EQ(n_bytes, read_file(folder / "out.gguf").size());
@@ -54,18 +55,20 @@ TEST(GgufWriter, EveryTensorTypeInAnySizeOfPieces) {
     const uint64_t n_rows = 1 + rng.below(5);
     data.push_back(random_bytes(row_bytes(info.type, uint64_t{info.block_elems} * 3) * n_rows, rng));
     const size_t n_piece = 1 + rng.below(200);
-    writer.add(std::string(info.name), info.type, {uint64_t{info.block_elems} * 3, n_rows}, [bytes = data.back(), n_piece](ByteSink sink) {
-      for (size_t done = 0; done < bytes.size(); done += n_piece) {
-        sink(std::span(bytes).subspan(done, std::min(n_piece, bytes.size() - done)));
-      }
-    });
+    writer.add(std::string(info.name), info.type, {uint64_t{info.block_elems} * 3, n_rows},
+               [bytes = data.back(), n_piece](ByteSink sink) {
+                 for (size_t done = 0; done < bytes.size(); done += n_piece) {
+                   sink(std::span(bytes).subspan(done, std::min(n_piece, bytes.size() - done)));
+                 }
+               });
   }
   data.push_back(random_bytes(5'000'001, rng));  // larger than the writer's buffer
   writer.add("large", TensorType::kI8, {data.back().size()}, from_memory(data.back()));
   writer.write(folder / "m.gguf");
   const ModelFile model = ModelFile::open(folder / "m.gguf");
   ASSERT_EQ(model.tensors.size(), data.size());
-  for (size_t i = 0; i < data.size(); ++i) EXPECT_TRUE(data_of(model, model.tensors[i]) == data[i]) << model.tensors[i].name;
+  for (size_t i = 0; i < data.size(); ++i)
+    EXPECT_TRUE(data_of(model, model.tensors[i]) == data[i]) << model.tensors[i].name;
   EXPECT_EQ(model.total_tensor_bytes(), [&] {
     uint64_t total = 0;
     for (const auto& bytes : data) total += bytes.size();
@@ -107,7 +110,8 @@ TEST(GgufWriter, JoiningASplitSetDropsItsSplitKeys) {
   const TempFolder folder;
   GgufWriter writer{Metadata()};
   writer.metadata().set_string("general.architecture", "tiny");
-  for (const char* name : {"a", "b", "c"}) writer.add(name, TensorType::kF32, {2}, from_values(std::vector<float>{1, 2}));
+  for (const char* name : {"a", "b", "c"})
+    writer.add(name, TensorType::kF32, {2}, from_values(std::vector<float>{1, 2}));
   writer.write(folder / "whole.gguf");
   const auto paths = writer.write_split(folder / "m", 2);
   const ModelFile split = ModelFile::open(paths[1]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outrider/format/metadata.h"
 
-#include <limits>
+#include <array>
 #include <type_traits>
 
 #include "outrider/base/check.h"
@@ -10,6 +10,25 @@
 namespace outrider::format {
 
 namespace {
+
+struct Scalar {
+  std::string_view name;
+  uint32_t n_bytes;
+};
+// By value type id.
+constexpr std::array<Scalar, 13> kScalars = {{{"u8", 1},
+                                              {"i8", 1},
+                                              {"u16", 2},
+                                              {"i16", 2},
+                                              {"u32", 4},
+                                              {"i32", 4},
+                                              {"f32", 4},
+                                              {"bool", 1},
+                                              {"string", 0},
+                                              {"array", 0},
+                                              {"u64", 8},
+                                              {"i64", 8},
+                                              {"f64", 8}}};
 
 template <typename T>
 constexpr bool kIsVector = false;
@@ -34,18 +53,12 @@ std::string describe(const Value& value) {
 }
 
 bool fits(int64_t value, ValueType type) noexcept {
-  switch (type) {
-    case ValueType::kBool: return value == 0 || value == 1;
-    case ValueType::kU8: return value >= 0 && value <= std::numeric_limits<uint8_t>::max();
-    case ValueType::kI8: return value >= std::numeric_limits<int8_t>::min() && value <= std::numeric_limits<int8_t>::max();
-    case ValueType::kU16: return value >= 0 && value <= std::numeric_limits<uint16_t>::max();
-    case ValueType::kI16: return value >= std::numeric_limits<int16_t>::min() && value <= std::numeric_limits<int16_t>::max();
-    case ValueType::kU32: return value >= 0 && value <= std::numeric_limits<uint32_t>::max();
-    case ValueType::kI32: return value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();
-    case ValueType::kU64: return value >= 0;
-    case ValueType::kI64: return true;
-    default: return false;
-  }
+  if (type == ValueType::kBool) return value == 0 || value == 1;
+  if (!is_int(type)) return false;
+  const uint32_t n_bits = value_type_bytes(type) * 8;
+  if (is_signed_int(type))
+    return n_bits == 64 || (value >= -(INT64_C(1) << (n_bits - 1)) && value < INT64_C(1) << (n_bits - 1));
+  return value >= 0 && (n_bits == 64 || value < INT64_C(1) << n_bits);
 }
 
 template <typename T>
@@ -64,41 +77,13 @@ std::string scalar_text(const T& scalar, ValueType type, size_t max_bytes) {
 }  // namespace
 
 std::string_view value_type_name(ValueType type) noexcept {
-  switch (type) {
-    case ValueType::kU8: return "u8";
-    case ValueType::kI8: return "i8";
-    case ValueType::kU16: return "u16";
-    case ValueType::kI16: return "i16";
-    case ValueType::kU32: return "u32";
-    case ValueType::kI32: return "i32";
-    case ValueType::kF32: return "f32";
-    case ValueType::kBool: return "bool";
-    case ValueType::kString: return "string";
-    case ValueType::kArray: return "array";
-    case ValueType::kU64: return "u64";
-    case ValueType::kI64: return "i64";
-    case ValueType::kF64: return "f64";
-  }
-  return "unknown";
+  const auto id = static_cast<uint32_t>(type);
+  return id < kScalars.size() ? kScalars[id].name : "unknown";
 }
 
 uint32_t value_type_bytes(ValueType type) noexcept {
-  switch (type) {
-    case ValueType::kU8:
-    case ValueType::kI8:
-    case ValueType::kBool: return 1;
-    case ValueType::kU16:
-    case ValueType::kI16: return 2;
-    case ValueType::kU32:
-    case ValueType::kI32:
-    case ValueType::kF32: return 4;
-    case ValueType::kU64:
-    case ValueType::kI64:
-    case ValueType::kF64: return 8;
-    case ValueType::kString:
-    case ValueType::kArray: return 0;
-  }
-  return 0;
+  const auto id = static_cast<uint32_t>(type);
+  return id < kScalars.size() ? kScalars[id].n_bytes : 0;
 }
 
 uint64_t Value::n_elements() const noexcept {
@@ -120,7 +105,8 @@ std::string to_text(const Value& value, size_t max_bytes, size_t max_elements) {
             if (i > 0) out += ", ";
             out += scalar_text(held[i], value.element_type, max_bytes);
           }
-          if (held.size() > max_elements) out += fmt::format("{}... {} in all", max_elements > 0 ? ", " : "", held.size());
+          if (held.size() > max_elements)
+            out += fmt::format("{}... {} in all", max_elements > 0 ? ", " : "", held.size());
           return out + "]";
         } else {
           return scalar_text(held, value.type, max_bytes);
@@ -216,10 +202,14 @@ std::optional<std::vector<double>> Metadata::find_reals(std::string_view key) co
   if (const auto* numbers = std::get_if<std::vector<double>>(&value->data)) return *numbers;
   if (const auto* number = std::get_if<double>(&value->data)) return std::vector<double>{*number};
   if (value->element_type != ValueType::kBool && value->type != ValueType::kBool) {
-    if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value->data)) return std::vector<double>(numbers->begin(), numbers->end());
-    if (const auto* numbers = std::get_if<std::vector<uint64_t>>(&value->data)) return std::vector<double>(numbers->begin(), numbers->end());
-    if (const auto* number = std::get_if<int64_t>(&value->data)) return std::vector<double>{static_cast<double>(*number)};
-    if (const auto* number = std::get_if<uint64_t>(&value->data)) return std::vector<double>{static_cast<double>(*number)};
+    if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value->data))
+      return std::vector<double>(numbers->begin(), numbers->end());
+    if (const auto* numbers = std::get_if<std::vector<uint64_t>>(&value->data))
+      return std::vector<double>(numbers->begin(), numbers->end());
+    if (const auto* number = std::get_if<int64_t>(&value->data))
+      return std::vector<double>{static_cast<double>(*number)};
+    if (const auto* number = std::get_if<uint64_t>(&value->data))
+      return std::vector<double>{static_cast<double>(*number)};
   }
   wrong(*this, key, *value, "a number or an array of numbers");
 }
@@ -252,8 +242,9 @@ void Metadata::set(std::string key, Value value) {
 }
 
 void Metadata::set_uint(std::string key, uint64_t value, ValueType type) {
-  OUTRIDER_CHECK(is_int(type) && (type == ValueType::kU64 || (value <= INT64_MAX && fits(static_cast<int64_t>(value), type))),
-                 "key {}: {} as {}", key, value, value_type_name(type));
+  OUTRIDER_CHECK(
+      is_int(type) && (type == ValueType::kU64 || (value <= INT64_MAX && fits(static_cast<int64_t>(value), type))),
+      "key {}: {} as {}", key, value, value_type_name(type));
   if (is_signed_int(type)) {
     set(std::move(key), Value{.type = type, .element_type = type, .data = static_cast<int64_t>(value)});
   } else {
@@ -286,7 +277,8 @@ void Metadata::set_ints(std::string key, std::vector<int64_t> values, ValueType 
   if (is_signed_int(element_type)) {
     set(std::move(key), Value{.type = ValueType::kArray, .element_type = element_type, .data = std::move(values)});
   } else {
-    set(std::move(key), Value{.type = ValueType::kArray, .element_type = element_type,
+    set(std::move(key), Value{.type = ValueType::kArray,
+                              .element_type = element_type,
                               .data = std::vector<uint64_t>(values.begin(), values.end())});
   }
 }

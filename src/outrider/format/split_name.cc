@@ -27,7 +27,8 @@ std::optional<SplitName> parse_split_name(std::string_view file_name) {
   const auto number = take_digits(suffix.substr(1, kDigits));
   const auto count = take_digits(suffix.substr(1 + kDigits + 4, kDigits));
   if (!number || !count || suffix != split_suffix(*number, *count)) return std::nullopt;
-  return SplitName{.prefix = std::string(file_name.substr(0, file_name.size() - kSuffixBytes)), .number = *number, .count = *count};
+  return SplitName{
+      .prefix = std::string(file_name.substr(0, file_name.size() - kSuffixBytes)), .number = *number, .count = *count};
 }
 
 }  // namespace outrider::format

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the tests of this module: GGUF files made byte by byte, independently of the writer, with the place of every field
-// known so that it can be damaged.
+// For the tests of this module: GGUF files made byte by byte, independently of the writer, with the place of every
+// field known so that it can be damaged.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -154,7 +154,8 @@ inline Image small_image(uint32_t alignment = 32, uint32_t version = 3) {
   image.tensor("c", {}, 1, up(32) + up(54));
   image.tensor("d", {4, 2, 3}, 0, up(32) + up(54) + up(2));
   image.bytes.resize(up(image.bytes.size()), '\0');
-  for (const uint64_t n_bytes : {32, 54, 2, 96}) image.bytes.resize(image.bytes.size() + up(n_bytes), static_cast<char>(n_bytes));
+  for (const uint64_t n_bytes : {32, 54, 2, 96})
+    image.bytes.resize(image.bytes.size() + up(n_bytes), static_cast<char>(n_bytes));
   return image;
 }
 
