@@ -2,6 +2,7 @@
 // Every architecture against llama.cpp: logits on tiny random F32 models (tests/golden/archs/PROVENANCE.md).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -27,7 +28,8 @@ class ArchGolden : public ::testing::TestWithParam<test::TinyCase> {};
 // 1e-5 of the logits' RMS: two correct F32 computations in different orders of summation.
 TEST_P(ArchGolden, LogitsEqualLlamaCpp) {
   const auto& [name, tiny] = GetParam();
-  const std::vector<float> want = read_floats(std::string(OUTRIDER_SOURCE_DIR) + "/tests/golden/archs/" + name + ".f32");
+  const std::vector<float> want =
+      read_floats(std::string(OUTRIDER_SOURCE_DIR) + "/tests/golden/archs/" + name + ".f32");
   const std::vector<int32_t> ids = test::golden_ids(tiny);
   ASSERT_EQ(want.size(), ids.size() * tiny.n_vocab);
   double square = 0;
@@ -53,11 +55,13 @@ TEST_P(ArchGolden, LogitsEqualLlamaCpp) {
   EXPECT_LE(worst / rms, 1e-5) << "largest error " << worst << ", rms " << rms;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, ArchGolden, ::testing::ValuesIn(test::golden_cases()), [](const auto& info) {
-  std::string name = info.param.name;
+std::string case_name(const ::testing::TestParamInfo<test::TinyCase>& test_case) {
+  std::string name = test_case.param.name;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
-});
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, ArchGolden, ::testing::ValuesIn(test::golden_cases()), case_name);
 
 }  // namespace
 }  // namespace outrider

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a model: takes rows (sequence, position, token), returns logits. One pass runs all rows through all layers, routed
-// experts streaming through a cache of fixed size. The logits of a row depend on its own history only, to the bit: never on
-// the other rows, the chunk, the threads, the ISA, the cache, the policy or the I/O path (design.md section 5).
+// Runs a model: takes rows (sequence, position, token), returns logits. One pass runs all rows through all layers,
+// routed experts streaming through a cache of fixed size. The logits of a row depend on its own history only, to the
+// bit: never on the other rows, the chunk, the threads, the ISA, the cache, the policy or the I/O path (design.md
+// section 5).
 //
 // Memory: everything is allocated by the constructor, in the amounts that memory_plan() told; a pass allocates nothing.
-// Errors of a pass (non-finite router input, failed read, cancel) throw Error; every sequence then is as it was before the
-// pass and the engine stays usable.
-// Threads: owned by one thread. Only the cancel flag may be set from another.
+// Errors of a pass (non-finite router input, failed read, cancel) throw Error; every sequence then is as it was before
+// the pass and the engine stays usable. Threads: owned by one thread. Only the cancel flag may be set from another.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -18,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "outrider/base/error.h"
 #include "outrider/base/isa.h"
 #include "outrider/kernels/attention/attention.h"
 #include "outrider/model/model.h"
@@ -26,12 +26,12 @@
 namespace outrider::engine {
 
 struct EngineOptions {
-  uint32_t context = 0;          // positions per sequence; 0 = min(the model's context_length, 4096)
-  uint32_t n_sequences = 1;      // sequences 0..n_sequences-1 exist from the start, empty
+  uint32_t context = 0;      // positions per sequence; 0 = min(the model's context_length, 4096)
+  uint32_t n_sequences = 1;  // sequences 0..n_sequences-1 exist from the start, empty
   uint32_t n_threads = 1;
-  Isa isa = Isa::kScalar;        // kernels use at most this (best_isa() for speed)
-  uint32_t chunk = 512;          // most rows of one pass
-  uint32_t logit_rows = 16;      // most rows whose logits are held at once
+  Isa isa = Isa::kScalar;    // kernels use at most this (best_isa() for speed)
+  uint32_t chunk = 512;      // most rows of one pass
+  uint32_t logit_rows = 16;  // most rows whose logits are held at once
   kernels::KvType kv_type = kernels::KvType::kF16;
   uint32_t slots_per_layer = 0;  // expert cache: slots per MoE layer, minimum_slots()..n_experts; 0 = all experts
   std::string evict = "lru";
@@ -52,8 +52,8 @@ struct PlanLine {
 // option, its value and the limit: a context of 0 or beyond uint32, fewer slots than minimum_slots(), ...
 EngineOptions resolve(const model::Model& model, EngineOptions options);
 
-// Computed from the directory, without reading a weight. In this order: dense weights, KV cache, work buffers, expert cache
-// (the last only for a MoE model).
+// Computed from the directory, without reading a weight. In this order: dense weights, KV cache, work buffers, expert
+// cache (the last only for a MoE model).
 std::vector<PlanLine> memory_plan(const model::Model& model, const EngineOptions& options);
 
 // The fewest slots per layer that can run one row: the experts per token. 0 in a dense model.
@@ -64,7 +64,7 @@ std::vector<residency::LayerSource> expert_sources(const model::Model& model);
 
 struct PassRow {
   uint32_t sequence = 0;
-  uint32_t position = 0;   // rows of one sequence continue it: n_tokens(sequence), then rising by one
+  uint32_t position = 0;  // rows of one sequence continue it: n_tokens(sequence), then rising by one
   int32_t token = 0;
   bool wants_logits = false;
 };
@@ -77,16 +77,27 @@ struct Routing {
 };
 using RoutingObserver = std::function<void(const Routing&)>;
 
-// Where the time of all passes went, in ns; the fields sum to the wall time inside passes. `stall` is time in which
-// compute waited for expert bytes; it is in no other field.
+// Where the time of all passes went, in ns; the fields sum to the wall time inside passes (a pass that failed counts up
+// to its last finished phase). `stall` is time in which compute waited for expert bytes; it is in no other field.
 struct PhaseTimes {
   uint64_t attention = 0, router = 0, experts = 0, dense = 0, head = 0, stall = 0, other = 0;
   uint64_t total() const noexcept { return attention + router + experts + dense + head + stall + other; }
 };
 
 struct EngineCounters {
-  uint64_t passes = 0, rows = 0;        // finished passes and their rows
-  residency::StoreCounters experts;     // all zero in a dense model
+  uint64_t passes = 0, rows = 0;     // finished passes and their rows
+  residency::StoreCounters experts;  // all zero in a dense model
+};
+
+// What a pass throws when the numbers of one row went wrong: kind kNumeric, naming the layer. The other rows of the
+// pass are not to blame and can be run again without it.
+class RowError : public Error {
+ public:
+  RowError(uint32_t row, const std::string& message) : Error(ErrorKind::kNumeric, message), row_(row) {}
+  uint32_t row() const noexcept { return row_; }  // of the pass
+
+ private:
+  uint32_t row_;
 };
 
 // Called while dense weights load: bytes read so far, of all.
@@ -102,7 +113,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const model::Model& model() const noexcept;
-  const EngineOptions& options() const noexcept;  // resolved
+  const EngineOptions& options() const noexcept;              // resolved
   const std::vector<std::string>& warnings() const noexcept;  // of the expert store: I/O fallbacks, one line each
 
   // Tokens of a sequence that are in its KV cache.
@@ -115,9 +126,9 @@ class Engine {
   // Throws Error(kBadArgument) before anything runs: unknown sequence or token, position out of order, context full.
   std::span<const float> pass(std::span<const PassRow> rows);
 
-  // Appends tokens to a sequence in passes of `chunk` rows and returns the last one's logits (n_vocab), valid until the next
-  // pass. With `on_logits`, that is called for every position in rising order instead, and the return is the last one's too.
-  // On an error the sequence has the tokens of the passes that were finished.
+  // Appends tokens to a sequence in passes of `chunk` rows and returns the last one's logits (n_vocab), valid until the
+  // next pass. With `on_logits`, that is called for every position in rising order instead, and the return is the last
+  // one's too. On an error the sequence has the tokens of the passes that were finished.
   using OnLogits = std::function<void(uint32_t index, std::span<const float> logits)>;
   std::span<const float> prefill(uint32_t sequence, std::span<const int32_t> tokens, const OnLogits& on_logits = {});
 

@@ -9,8 +9,6 @@
 namespace outrider::kernels {
 
 extern const ElementwiseFns kElementwiseRef;
-extern const ElementwiseFns kElementwiseAvx2;
-extern const ElementwiseFns kElementwiseAvx512;
 
 struct ElementwiseVariant {
   Isa needs;

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/engine/cpu_device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "outrider/base/check.h"
+#include "outrider/base/checked.h"
+#include "outrider/numerics/dequant.h"
+
+namespace outrider::engine {
+namespace {
+
+// Tasks per thread: enough that a slow core does not hold up the others.
+constexpr uint32_t kTasksPerThread = 4;
+// Below this many element operations a task costs less than handing it to another thread.
+constexpr uint64_t kMinTaskCost = 16384;
+// Rows of a weight matrix in a task: at least this many, so that kernels can work on several at once.
+constexpr uint32_t kMinTaskRows = 8;
+
+numerics::Activations view(const Rows& rows) noexcept {
+  return {.f32 = rows.f32,
+          .f32_stride = rows.k,
+          .q = rows.q,
+          .d = rows.d,
+          .sum32 = rows.sum32,
+          .sum16 = rows.sum16,
+          .k = rows.k};
+}
+
+// The activations from row `begin` on.
+numerics::Activations view(const Rows& rows, uint64_t begin) noexcept {
+  Rows part = rows;
+  part.f32 += begin * rows.k;
+  if (rows.q != nullptr) {
+    part.q += begin * rows.k;
+    part.d += begin * (rows.k / 32);
+    part.sum32 += begin * (rows.k / 32);
+    part.sum16 += begin * (rows.k / 16);
+  }
+  return view(part);
+}
+
+uint64_t worker_floats(uint32_t max_experts, uint32_t dv) noexcept {
+  const uint64_t floats = std::max<uint64_t>(3ULL * max_experts, kernels::attention_scratch_floats(dv));
+  return align_up(floats, 64);  // 256 bytes apart: workers share no cache line
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(Isa isa, uint32_t n_threads, uint32_t max_experts, uint32_t dv)
+    : isa_(isa),
+      pool_(n_threads),
+      rms_norm_(kernels::choose_rms_norm(isa)),
+      quantize_act_(kernels::choose_quantize_act(isa)),
+      rope_(kernels::choose_rope(isa)),
+      attention_(kernels::choose_attention(isa)),
+      store_kv_(kernels::choose_store_kv(isa)),
+      elementwise_(kernels::choose_elementwise(isa)),
+      scratch_floats_(worker_floats(max_experts, dv)),
+      scratch_(scratch_bytes(n_threads, max_experts, dv), "scratch of the workers") {}
+
+uint64_t CpuDevice::scratch_bytes(uint32_t n_threads, uint32_t max_experts, uint32_t dv) noexcept {
+  return n_threads * worker_floats(max_experts, dv) * sizeof(float);
+}
+
+std::byte* CpuDevice::allocate(uint64_t n_bytes, const char* what) {
+  buffers_.emplace_back(n_bytes, what);
+  return buffers_.back().data();
+}
+
+void CpuDevice::write(std::byte* to, uint64_t, FunctionRef<void(std::byte*)> fill) { fill(to); }
+
+void CpuDevice::for_rows(uint32_t n_rows, uint64_t row_cost, FunctionRef<void(uint32_t, uint32_t)> body) {
+  const uint64_t by_cost = n_rows * row_cost / kMinTaskCost + 1;
+  const auto n_tasks = static_cast<uint32_t>(
+      std::min<uint64_t>({n_rows, by_cost, static_cast<uint64_t>(pool_.n_threads()) * kTasksPerThread}));
+  pool_.run(n_tasks, [&](uint32_t task, uint32_t worker) {
+    const auto begin = static_cast<uint32_t>(static_cast<uint64_t>(n_rows) * task / n_tasks);
+    const auto end = static_cast<uint32_t>(static_cast<uint64_t>(n_rows) * (task + 1) / n_tasks);
+    for (uint32_t row = begin; row < end; ++row) body(row, worker);
+  });
+}
+
+void CpuDevice::quantize_row(const Rows& rows, uint32_t row) const noexcept {
+  const uint64_t k = rows.k;
+  quantize_act_(rows.f32 + row * k, rows.k, rows.q + row * k, rows.d + row * (k / 32), rows.sum32 + row * (k / 32),
+                rows.sum16 + row * (k / 16));
+}
+
+void CpuDevice::embed(const kernels::Weights& embedding, std::span<const int32_t> tokens, float* out) {
+  const numerics::DequantizeFn dequantize = numerics::dequantize_fn(embedding.type);
+  for_rows(static_cast<uint32_t>(tokens.size()), embedding.k, [&](uint32_t row, uint32_t) {
+    dequantize(embedding.data + static_cast<uint64_t>(tokens[row]) * embedding.row_bytes,
+               out + static_cast<uint64_t>(row) * embedding.k, embedding.k);
+  });
+}
+
+void CpuDevice::norm(const NormArgs& args) {
+  const uint64_t k = args.y.k;
+  for_rows(args.n_rows, 4 * k, [&](uint32_t row, uint32_t) {
+    const uint64_t from = args.row_idx != nullptr ? args.row_idx[row] : row;
+    rms_norm_(args.x + from * k, args.weight, args.eps, args.y.k, args.y.f32 + row * k);
+    if (args.quantize) quantize_row(args.y, row);
+  });
+}
+
+void CpuDevice::quantize(const Rows& rows, uint32_t n_rows) {
+  for_rows(n_rows, 2ULL * rows.k, [&](uint32_t row, uint32_t) { quantize_row(rows, row); });
+}
+
+kernels::MatmulFn CpuDevice::matmul_for(format::TensorType type) noexcept {
+  const auto id = static_cast<uint32_t>(type);
+  OUTRIDER_CHECK(id < kTypeIds);
+  if (matmul_[id] == nullptr) matmul_[id] = kernels::choose_matmul(isa_, type);
+  return matmul_[id];
+}
+
+void CpuDevice::linear_rows(const DeviceLinear& linear, kernels::MatmulArgs args) noexcept {
+  matmul_[static_cast<uint32_t>(linear.w.type)](args);
+  if (linear.scale == 1 && linear.bias == nullptr) return;
+  for (uint64_t i = 0; i < args.n_tokens; ++i) {
+    float* out = args.out + i * args.out_stride;
+    if (linear.scale != 1) {
+      for (uint32_t r = args.row_begin; r < args.row_end; ++r) out[r] *= linear.scale;
+    }
+    if (linear.bias != nullptr) {
+      for (uint32_t r = args.row_begin; r < args.row_end; ++r) out[r] += linear.bias[r];
+    }
+  }
+}
+
+void CpuDevice::linear(std::span<const LinearOp> ops, const Rows& x, uint32_t n_rows) {
+  uint64_t n_weight_rows = 0;
+  for (const LinearOp& op : ops) {
+    n_weight_rows += op.linear->w.n_rows;
+    matmul_for(op.linear->w.type);
+  }
+  const uint64_t cost = n_weight_rows * x.k * n_rows;
+  const uint64_t n_wanted =
+      std::min<uint64_t>(static_cast<uint64_t>(pool_.n_threads()) * kTasksPerThread, cost / kMinTaskCost + 1);
+  const uint64_t task_rows =
+      align_up(std::max<uint64_t>(ceil_div(n_weight_rows, n_wanted), kMinTaskRows), kMinTaskRows);
+  uint32_t n_tasks = 0;
+  for (const LinearOp& op : ops) n_tasks += static_cast<uint32_t>(ceil_div(op.linear->w.n_rows, task_rows));
+  pool_.run(n_tasks, [&](uint32_t task, uint32_t) {
+    for (const LinearOp& op : ops) {
+      const kernels::Weights& w = op.linear->w;
+      const auto op_tasks = static_cast<uint32_t>(ceil_div(w.n_rows, task_rows));
+      if (task >= op_tasks) {
+        task -= op_tasks;
+        continue;
+      }
+      linear_rows(*op.linear, {.weights = w,
+                               .row_begin = static_cast<uint32_t>(task * task_rows),
+                               .row_end = static_cast<uint32_t>(std::min<uint64_t>((task + 1) * task_rows, w.n_rows)),
+                               .x = view(x),
+                               .n_tokens = n_rows,
+                               .out = op.out,
+                               .out_stride = w.n_rows});
+      return;
+    }
+  });
+}
+
+void CpuDevice::rope_store(const AttentionShape& shape, const RopeStoreArgs& args, const KvLayer& kv,
+                           std::span<const RowPlace> rows) {
+  const auto [n_heads, n_kv_heads, dk, dv, scale] = shape;
+  const uint64_t q_width = static_cast<uint64_t>(n_heads) * dk;
+  const uint64_t k_width = static_cast<uint64_t>(n_kv_heads) * dk;
+  const uint64_t v_width = static_cast<uint64_t>(n_kv_heads) * dv;
+  for_rows(static_cast<uint32_t>(rows.size()), 4 * (q_width + k_width), [&](uint32_t row, uint32_t) {
+    float* q = args.q + row * q_width;
+    float* k = args.k + row * k_width;
+    const float* v = args.v + row * v_width;
+    const float* cos_sin = args.cos_sin + static_cast<uint64_t>(row) * args.n_rot;
+    if (args.q_norm != nullptr && args.norm_full_width) {
+      rms_norm_(q, args.q_norm, args.eps, static_cast<uint32_t>(q_width), q);
+      rms_norm_(k, args.k_norm, args.eps, static_cast<uint32_t>(k_width), k);
+    }
+    const bool per_head = args.q_norm != nullptr && !args.norm_full_width;
+    for (uint32_t h = 0; h < n_heads; ++h, q += dk) {
+      if (per_head) rms_norm_(q, args.q_norm, args.eps, dk, q);
+      rope_(q, cos_sin, args.n_rot, args.pairing);
+    }
+    const uint64_t head_begin = static_cast<uint64_t>(rows[row].sequence) * n_kv_heads;
+    for (uint32_t h = 0; h < n_kv_heads; ++h, k += dk, v += dv) {
+      if (per_head) rms_norm_(k, args.k_norm, args.eps, dk, k);
+      rope_(k, cos_sin, args.n_rot, args.pairing);
+      store_kv_(k, dk, kv.type, kv.k + (head_begin + h) * kv.k_head_stride + rows[row].position * kv.k_row_bytes);
+      store_kv_(v, dv, kv.type, kv.v + (head_begin + h) * kv.v_head_stride + rows[row].position * kv.v_row_bytes);
+    }
+  });
+}
+
+void CpuDevice::attention(const AttentionShape& shape, const float* q, const KvLayer& kv,
+                          std::span<const RowPlace> rows, float* out) {
+  const auto [n_heads, n_kv_heads, dk, dv, scale] = shape;
+  const uint32_t group = n_heads / n_kv_heads;
+  const uint32_t longest =
+      std::max_element(rows.begin(), rows.end(),
+                       [](const RowPlace& a, const RowPlace& b) { return a.position < b.position; })
+          ->position +
+      1;
+  for_rows(static_cast<uint32_t>(rows.size()) * n_heads, static_cast<uint64_t>(longest) * (dk + dv),
+           [&](uint32_t item, uint32_t worker) {
+             const uint32_t row = item / n_heads;
+             const uint32_t head = item % n_heads;
+             const uint64_t kv_head = static_cast<uint64_t>(rows[row].sequence) * n_kv_heads + head / group;
+             attention_({.q = q + static_cast<uint64_t>(item) * dk,
+                         .k_cache = kv.k + kv_head * kv.k_head_stride,
+                         .v_cache = kv.v + kv_head * kv.v_head_stride,
+                         .k_stride = kv.k_row_bytes,
+                         .v_stride = kv.v_row_bytes,
+                         .k_type = kv.type,
+                         .v_type = kv.type,
+                         .dk = dk,
+                         .dv = dv,
+                         .begin = 0,
+                         .end = rows[row].position + 1,
+                         .scale = scale,
+                         .scratch = worker_scratch(worker),
+                         .out = out + static_cast<uint64_t>(item) * dv});
+           });
+}
+
+uint32_t CpuDevice::route(const RouteArgs& args) {
+  std::atomic<uint32_t> bad_row{args.n_rows};
+  for_rows(args.n_rows, 16ULL * args.spec.n_experts, [&](uint32_t row, uint32_t worker) {
+    const uint64_t at = static_cast<uint64_t>(row) * args.spec.n_used;
+    if (kernels::route(args.spec, args.logits + static_cast<uint64_t>(row) * args.spec.n_experts, args.selection_bias,
+                       worker_scratch(worker), args.ids + at, args.weights + at)) {
+      return;
+    }
+    uint32_t seen = bad_row.load(std::memory_order_relaxed);
+    while (row < seen && !bad_row.compare_exchange_weak(seen, row, std::memory_order_relaxed)) {
+    }
+  });
+  return bad_row.load(std::memory_order_relaxed);
+}
+
+void CpuDevice::activate_row(const Rows& hidden, const float* up, bool has_gate, bool quantize,
+                             uint32_t row) const noexcept {
+  const uint64_t at = static_cast<uint64_t>(row) * hidden.k;
+  if (has_gate) {
+    elementwise_.swiglu(hidden.f32 + at, up + at, hidden.f32 + at, hidden.k);
+  } else {
+    elementwise_.silu(up + at, hidden.f32 + at, hidden.k);
+  }
+  if (quantize) quantize_row(hidden, row);
+}
+
+void CpuDevice::swiglu(const Rows& hidden, const float* up, bool has_gate, bool quantize, uint32_t n_rows) {
+  for_rows(n_rows, 16ULL * hidden.k,
+           [&](uint32_t row, uint32_t) { activate_row(hidden, up, has_gate, quantize, row); });
+}
+
+void CpuDevice::experts(const ExpertArgs& args) {
+  const ExpertShape& shape = *args.shape;
+  const auto n_jobs = static_cast<uint32_t>(args.jobs.size());
+  const auto wanted_tasks = pool_.n_threads() * kTasksPerThread;
+  matmul_for(shape.up.type);
+  matmul_for(shape.down.type);
+  if (shape.has_gate) matmul_for(shape.gate.type);
+  const auto run = [&](const kernels::Weights& like, const std::byte* data, const float* scale, const ExpertJob& job,
+                       uint32_t block, uint32_t n_blocks, bool gather, float* out) {
+    DeviceLinear linear{.w = like, .scale = scale != nullptr ? scale[job.slab.expert] : 1};
+    linear.w.data = data;
+    linear_rows(linear, {.weights = linear.w,
+                         .row_begin = static_cast<uint32_t>(static_cast<uint64_t>(like.n_rows) * block / n_blocks),
+                         .row_end = static_cast<uint32_t>(static_cast<uint64_t>(like.n_rows) * (block + 1) / n_blocks),
+                         .x = gather ? view(args.x) : view(args.hidden, job.pair_begin),
+                         .token_rows = gather ? args.pair_row + job.pair_begin : nullptr,
+                         .n_tokens = job.n_pairs,
+                         .out = out + static_cast<uint64_t>(job.pair_begin) * like.n_rows,
+                         .out_stride = like.n_rows});
+  };
+  const auto blocks_of = [&](uint32_t n_matrices, uint32_t n_rows) {
+    return std::clamp(wanted_tasks / n_matrices, 1U, std::max(1U, n_rows / kMinTaskRows));
+  };
+
+  const uint32_t n_in = shape.has_gate ? 2 : 1;
+  const uint32_t in_blocks = blocks_of(n_jobs * n_in, shape.up.n_rows);
+  pool_.run(n_jobs * n_in * in_blocks, [&](uint32_t task, uint32_t) {
+    const ExpertJob& job = args.jobs[task / (n_in * in_blocks)];
+    const uint32_t block = task % in_blocks;
+    if (task / in_blocks % n_in == 0) {
+      run(shape.up, job.slab.parts[shape.up_part] + shape.up_offset, shape.up_scale, job, block, in_blocks, true,
+          args.up);
+    } else {
+      run(shape.gate, job.slab.parts[shape.gate_part], shape.gate_scale, job, block, in_blocks, true, args.hidden.f32);
+    }
+  });
+
+  const bool quantize = kernels::activation_form(shape.down.type) == kernels::ActivationForm::kQuantized;
+  for (const ExpertJob& job : args.jobs) {
+    for_rows(job.n_pairs, 16ULL * args.hidden.k, [&](uint32_t i, uint32_t) {
+      activate_row(args.hidden, args.up, shape.has_gate, quantize, job.pair_begin + i);
+    });
+  }
+
+  const uint32_t out_blocks = blocks_of(n_jobs, shape.down.n_rows);
+  pool_.run(n_jobs * out_blocks, [&](uint32_t task, uint32_t) {
+    const ExpertJob& job = args.jobs[task / out_blocks];
+    run(shape.down, job.slab.parts[shape.down_part], shape.down_scale, job, task % out_blocks, out_blocks, false,
+        args.out);
+  });
+}
+
+void CpuDevice::combine(const CombineArgs& args) {
+  const uint64_t d = args.d_model;
+  for_rows(args.n_rows, (args.n_used + 2) * d, [&](uint32_t row, uint32_t) {
+    float* sum = args.sum + row * d;
+    std::memset(sum, 0, d * sizeof(float));
+    for (uint32_t rank = 0; rank < args.n_used; ++rank) {
+      const uint64_t at = static_cast<uint64_t>(row) * args.n_used + rank;
+      elementwise_.add_scaled(sum, args.expert_out + args.pair_of[at] * d, args.weights[at], d);
+    }
+    if (args.shared != nullptr && args.shared_gate != nullptr) {
+      elementwise_.add_scaled(sum, args.shared + row * d, kernels::sigmoid_f32(args.shared_gate[row]), d);
+    } else if (args.shared != nullptr) {
+      elementwise_.add(sum, args.shared + row * d, d);
+    }
+    elementwise_.add(args.x + row * d, sum, d);
+  });
+}
+
+void CpuDevice::add(float* y, const float* x, uint64_t n_elems) {
+  constexpr uint64_t kSpan = 16384;
+  for_rows(static_cast<uint32_t>(ceil_div(n_elems, kSpan)), kSpan, [&](uint32_t i, uint32_t) {
+    elementwise_.add(y + i * kSpan, x + i * kSpan, std::min(kSpan, n_elems - i * kSpan));
+  });
+}
+
+}  // namespace outrider::engine

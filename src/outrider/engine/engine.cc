@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/engine/engine.h"
+
+#include <algorithm>
+
+#include "outrider/base/check.h"
+#include "outrider/engine/cpu_device.h"
+#include "outrider/engine/layers.h"
+
+namespace outrider::engine {
+
+namespace {
+
+WorkBuffers make_work(const model::ModelSpec& spec, const EngineOptions& options, Device& device) {
+  WorkBuffers work;
+  const uint64_t n_bytes = WorkBuffers::lay_out(spec, options, nullptr, work);
+  WorkBuffers::lay_out(spec, options, device.allocate(n_bytes, "work buffers"), work);
+  return work;
+}
+
+// nullptr in a dense model.
+std::unique_ptr<residency::ExpertStore> make_store(const model::Model& model, const EngineOptions& options) {
+  if (model.n_moe_layers() == 0) return nullptr;
+  residency::StoreOptions store_options{.files = {},
+                                        .layers = expert_sources(model),
+                                        .slots_per_layer = options.slots_per_layer,
+                                        .policy = options.evict,
+                                        .lfu_half_life_tokens = options.lfu_half_life_tokens,
+                                        .io = options.io,
+                                        .direct = options.direct,
+                                        .queue_depth = options.queue_depth};
+  for (const format::ModelPart& part : model.file.files) store_options.files.push_back(part.path);
+  return std::make_unique<residency::ExpertStore>(std::move(store_options));
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  // The store comes before the dense weights: what cannot be opened or had is told before minutes of reading.
+  Impl(const model::Model& the_model, const EngineOptions& given, const LoadProgress& progress)
+      : model(the_model),
+        options(resolve(the_model, given)),
+        device(options.isa, options.n_threads, model.spec.router.n_experts, model.spec.dv),
+        work(make_work(model.spec, options, device)),
+        kv(kv_layout(model.spec, options)),
+        kv_memory(device.allocate(kv.total_bytes, "KV cache")),
+        store(make_store(model, options)),
+        weights(load_dense(model, device, progress)),
+        rope(model.spec.rope, weights.rope_divisors),
+        n_tokens(options.n_sequences, 0),
+        n_after(options.n_sequences, 0) {
+    prefill_rows.reserve(options.chunk);
+  }
+
+  PassContext context() {
+    return {.device = device,
+            .spec = model.spec,
+            .weights = weights,
+            .rope = rope,
+            .work = work,
+            .kv_layout = kv,
+            .kv = kv_memory,
+            .store = store.get(),
+            .clock = clock,
+            .cancel = options.cancel,
+            .observer = observer};
+  }
+
+  void check_sequence(uint32_t sequence) const {
+    if (sequence >= options.n_sequences) {
+      fail(ErrorKind::kBadArgument, "sequence is {}, wanted 0..{}", sequence, options.n_sequences - 1);
+    }
+  }
+
+  void check_token(int32_t token) const {
+    if (token < 0 || static_cast<uint32_t>(token) >= model.spec.n_vocab) {
+      fail(ErrorKind::kBadArgument, "token is {}, wanted 0..{}", token, model.spec.n_vocab - 1);
+    }
+  }
+
+  void check_context(uint32_t sequence, uint64_t n_more) const {
+    if (n_tokens[sequence] + n_more > options.context) {
+      fail(ErrorKind::kBadArgument,
+           "context of {} positions is too small: sequence {} holds {} tokens and {} more were given", options.context,
+           sequence, n_tokens[sequence], n_more);
+    }
+  }
+
+  // Fills in work.places, work.tokens and work.wanted, and n_after; returns the number of wanted rows.
+  uint32_t check_rows(std::span<const PassRow> rows) {
+    if (rows.size() > options.chunk) {
+      fail(ErrorKind::kBadArgument, "a pass of {} rows was given, wanted at most {} (the chunk)", rows.size(),
+           options.chunk);
+    }
+    std::copy(n_tokens.begin(), n_tokens.end(), n_after.begin());
+    uint32_t n_wanted = 0;
+    for (uint32_t i = 0; i < rows.size(); ++i) {
+      const PassRow& row = rows[i];
+      check_sequence(row.sequence);
+      check_token(row.token);
+      if (row.position != n_after[row.sequence]) {
+        fail(ErrorKind::kBadArgument, "row {}: position is {}, wanted {}: the next of sequence {}", i, row.position,
+             n_after[row.sequence], row.sequence);
+      }
+      if (row.position >= options.context) {
+        const auto n_given =
+            std::count_if(rows.begin(), rows.end(), [&](const PassRow& r) { return r.sequence == row.sequence; });
+        check_context(row.sequence, static_cast<uint64_t>(n_given));
+      }
+      ++n_after[row.sequence];
+      work.places[i] = {row.sequence, row.position};
+      work.tokens[i] = row.token;
+      if (row.wants_logits) work.wanted[n_wanted++] = i;
+    }
+    return n_wanted;
+  }
+
+  // Runs checked rows through the layers and lets their sequences grow. Throws with nothing changed.
+  void run(uint32_t n_rows) {
+    clock.start();
+    run_layers(context(), n_rows);
+    std::copy(n_after.begin(), n_after.end(), n_tokens.begin());
+    if (store) store->end_step(n_rows);
+    ++n_passes;
+    n_pass_rows += n_rows;
+    clock.mark(&PhaseTimes::other);
+  }
+
+  std::span<const float> logits_of(const uint32_t* row_idx, uint32_t n) {
+    clock.start();
+    run_head(context(), row_idx, n);
+    return {work.logits, static_cast<size_t>(n) * model.spec.n_vocab};
+  }
+
+  const model::Model& model;
+  const EngineOptions options;
+  CpuDevice device;
+  WorkBuffers work;
+  KvLayout kv;
+  std::byte* kv_memory;
+  std::unique_ptr<residency::ExpertStore> store;
+  DeviceModel weights;
+  RopeTable rope;
+  PhaseClock clock;
+  RoutingObserver observer;
+  std::vector<uint32_t> n_tokens;  // by sequence
+  std::vector<uint32_t> n_after;   // by sequence: n_tokens once the pass has succeeded
+  std::vector<PassRow> prefill_rows;
+  std::vector<std::string> no_warnings;
+  uint64_t n_passes = 0, n_pass_rows = 0;
+};
+
+Engine::Engine(const model::Model& model, const EngineOptions& options, const LoadProgress& progress)
+    : impl_(std::make_unique<Impl>(model, options, progress)) {}
+Engine::~Engine() = default;
+
+const model::Model& Engine::model() const noexcept { return impl_->model; }
+const EngineOptions& Engine::options() const noexcept { return impl_->options; }
+const std::vector<std::string>& Engine::warnings() const noexcept {
+  return impl_->store ? impl_->store->warnings() : impl_->no_warnings;
+}
+
+uint32_t Engine::n_tokens(uint32_t sequence) const {
+  impl_->check_sequence(sequence);
+  return impl_->n_tokens[sequence];
+}
+
+void Engine::keep(uint32_t sequence, uint32_t n) {
+  impl_->check_sequence(sequence);
+  if (n > impl_->n_tokens[sequence]) {
+    fail(ErrorKind::kBadArgument, "cannot keep {} tokens of sequence {}, which has {}", n, sequence,
+         impl_->n_tokens[sequence]);
+  }
+  impl_->n_tokens[sequence] = n;
+}
+
+std::span<const float> Engine::pass(std::span<const PassRow> rows) {
+  Impl& impl = *impl_;
+  if (rows.empty()) return {};
+  const uint32_t n_wanted = impl.check_rows(rows);
+  if (n_wanted > impl.options.logit_rows) {
+    fail(ErrorKind::kBadArgument, "logits of {} rows were asked for, wanted at most {}", n_wanted,
+         impl.options.logit_rows);
+  }
+  impl.run(static_cast<uint32_t>(rows.size()));
+  if (n_wanted == 0) return {};
+  return impl.logits_of(impl.work.wanted, n_wanted);
+}
+
+std::span<const float> Engine::prefill(uint32_t sequence, std::span<const int32_t> tokens, const OnLogits& on_logits) {
+  Impl& impl = *impl_;
+  impl.check_sequence(sequence);
+  impl.check_context(sequence, tokens.size());
+  for (const int32_t token : tokens) impl.check_token(token);
+  std::span<const float> last;
+  for (size_t begin = 0; begin < tokens.size(); begin += impl.options.chunk) {
+    const size_t end = std::min(tokens.size(), begin + impl.options.chunk);
+    impl.prefill_rows.clear();
+    for (size_t i = begin; i < end; ++i) {
+      const auto position = impl.n_tokens[sequence] + static_cast<uint32_t>(i - begin);
+      const bool wanted = on_logits || i + 1 == tokens.size();
+      impl.prefill_rows.push_back(
+          {.sequence = sequence, .position = position, .token = tokens[i], .wants_logits = wanted});
+    }
+    const uint32_t n_wanted = impl.check_rows(impl.prefill_rows);
+    impl.run(static_cast<uint32_t>(end - begin));
+    for (uint32_t at = 0; at < n_wanted; at += impl.options.logit_rows) {
+      const uint32_t n = std::min(impl.options.logit_rows, n_wanted - at);
+      const std::span<const float> logits = impl.logits_of(impl.work.wanted + at, n);
+      for (uint32_t i = 0; i < n; ++i) {
+        last = logits.subspan(static_cast<size_t>(i) * impl.model.spec.n_vocab, impl.model.spec.n_vocab);
+        if (on_logits) on_logits(static_cast<uint32_t>(begin) + at + i, last);
+      }
+    }
+  }
+  return last;
+}
+
+void Engine::set_routing_observer(RoutingObserver observer) { impl_->observer = std::move(observer); }
+
+EngineCounters Engine::counters() const noexcept {
+  EngineCounters counters{.passes = impl_->n_passes, .rows = impl_->n_pass_rows, .experts = {}};
+  if (impl_->store) counters.experts = impl_->store->counters();
+  return counters;
+}
+
+PhaseTimes Engine::phase_times() const noexcept { return impl_->clock.times(); }
+
+std::string Engine::kernel_class() const { return "exact"; }
+
+}  // namespace outrider::engine

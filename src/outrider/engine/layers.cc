@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/engine/layers.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "outrider/base/error.h"
+
+namespace outrider::engine {
+namespace {
+
+std::span<const RowPlace> places_of(const PassContext& pass, uint32_t n_rows) { return {pass.work.places, n_rows}; }
+
+void run_attention(const PassContext& pass, const DeviceLayer& layer, uint32_t layer_idx, uint32_t n_rows) {
+  const model::ModelSpec& spec = pass.spec;
+  const WorkBuffers& work = pass.work;
+  pass.device.norm({.x = work.x,
+                    .weight = layer.attn_norm,
+                    .eps = spec.eps,
+                    .n_rows = n_rows,
+                    .quantize = layer.quantize_attn_in,
+                    .y = work.normed});
+  const std::array<LinearOp, 3> qkv = {{{&layer.q, work.q}, {&layer.k, work.k}, {&layer.v, work.v}}};
+  pass.device.linear(qkv, work.normed, n_rows);
+
+  const AttentionShape shape = {spec.n_heads, spec.n_kv_heads, spec.dk, spec.dv, spec.attention_scale};
+  std::byte* kv = pass.kv + layer_idx * pass.kv_layout.layer_bytes;
+  const KvLayer cache = {.k = kv,
+                         .v = kv + pass.kv_layout.k_bytes,
+                         .k_head_stride = pass.kv_layout.k_head_stride,
+                         .v_head_stride = pass.kv_layout.v_head_stride,
+                         .k_row_bytes = pass.kv_layout.k_row_bytes,
+                         .v_row_bytes = pass.kv_layout.v_row_bytes,
+                         .type = pass.kv_layout.type};
+  pass.device.rope_store(shape,
+                         {.q = work.q,
+                          .k = work.k,
+                          .v = work.v,
+                          .q_norm = layer.q_norm,
+                          .k_norm = layer.k_norm,
+                          .norm_full_width = spec.qk_norm == model::QkNorm::kFullWidth,
+                          .eps = spec.eps,
+                          .cos_sin = work.cos_sin,
+                          .n_rot = spec.rope.n_rot,
+                          .pairing = spec.rope.pairing},
+                         cache, places_of(pass, n_rows));
+  pass.device.attention(shape, work.q, cache, places_of(pass, n_rows), work.attended.f32);
+  if (layer.quantize_attn_out) pass.device.quantize(work.attended, n_rows);
+  const LinearOp output = {&layer.attn_output, work.projected};
+  pass.device.linear({&output, 1}, work.attended, n_rows);
+  pass.device.add(work.x, work.projected, static_cast<uint64_t>(n_rows) * spec.d_model);
+  pass.clock.mark(&PhaseTimes::attention);
+}
+
+// out = down(silu(gate x) * up x) for a resident FFN.
+void run_ffn(const PassContext& pass, const DeviceFfn& ffn, uint32_t n_rows, float* out) {
+  Rows hidden = pass.work.ffn_hidden;
+  hidden.k = ffn.down.w.k;
+  const std::array<LinearOp, 2> in = {{{&ffn.up, pass.work.ffn_up}, {&ffn.gate, hidden.f32}}};
+  const bool has_gate = static_cast<bool>(ffn.gate);
+  pass.device.linear({in.data(), has_gate ? 2U : 1U}, pass.work.normed, n_rows);
+  pass.device.swiglu(hidden, pass.work.ffn_up, has_gate, ffn.down.wants_quantized(), n_rows);
+  const LinearOp down = {&ffn.down, out};
+  pass.device.linear({&down, 1}, hidden, n_rows);
+}
+
+void run_router(const PassContext& pass, const DeviceLayer& layer, uint32_t layer_idx, uint32_t n_rows) {
+  const WorkBuffers& work = pass.work;
+  const kernels::RouterSpec& router = pass.spec.router;
+  const std::array<LinearOp, 2> ops = {{{&layer.router, work.router_logits}, {&layer.shared_gate, work.shared_gate}}};
+  pass.device.linear({ops.data(), layer.shared_gate ? 2U : 1U}, work.normed, n_rows);
+  const uint32_t bad_row = pass.device.route({.spec = router,
+                                              .logits = work.router_logits,
+                                              .selection_bias = layer.selection_bias,
+                                              .n_rows = n_rows,
+                                              .ids = work.ids,
+                                              .weights = work.weights});
+  if (bad_row < n_rows) {
+    throw RowError(
+        bad_row,
+        fmt::format("layer {}: the router's scores for token {} at position {} of sequence {} are not numbers "
+                    "(NaN, from damaged weights?)",
+                    layer_idx, work.tokens[bad_row], work.places[bad_row].position, work.places[bad_row].sequence));
+  }
+  if (!pass.observer) return;
+  for (uint32_t row = 0; row < n_rows; ++row) {
+    const size_t at = static_cast<size_t>(row) * router.n_used;
+    pass.observer({.moe_layer = layer.moe_idx,
+                   .row = row,
+                   .ids = {work.ids + at, router.n_used},
+                   .weights = {work.weights + at, router.n_used}});
+  }
+}
+
+// Numbers the (row, rank) pairs so that those of one expert follow each other, rising by row; returns how many distinct
+// experts there are. An expert that a row chose twice simply has two pairs.
+uint32_t group_pairs(const PassContext& pass, uint32_t n_rows) {
+  const WorkBuffers& work = pass.work;
+  const uint32_t n_experts = pass.spec.router.n_experts;
+  const uint32_t n_pairs = n_rows * pass.spec.router.n_used;
+  std::memset(work.expert_begin, 0, (n_experts + 1) * sizeof(uint32_t));
+  for (uint32_t i = 0; i < n_pairs; ++i) ++work.expert_begin[work.ids[i] + 1];
+  uint32_t n_demanded = 0;
+  for (uint32_t e = 0; e < n_experts; ++e) {
+    const uint32_t uses = work.expert_begin[e + 1];
+    if (uses > 0) {
+      work.demanded[n_demanded] = e;
+      work.uses[n_demanded++] = uses;
+    }
+    work.expert_begin[e + 1] += work.expert_begin[e];
+    work.expert_fill[e] = work.expert_begin[e];
+  }
+  for (uint32_t i = 0; i < n_pairs; ++i) {
+    const uint32_t pair = work.expert_fill[work.ids[i]]++;
+    work.pair_row[pair] = i / pass.spec.router.n_used;
+    work.pair_of[i] = pair;
+  }
+  return n_demanded;
+}
+
+void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t n_rows) {
+  const WorkBuffers& work = pass.work;
+  const uint32_t n_demanded = group_pairs(pass, n_rows);
+  pass.clock.mark(&PhaseTimes::router);
+  const uint64_t stall_before = pass.store->counters().stall_ns;
+  residency::LayerPass slabs = pass.store->begin(layer.moe_idx, {work.demanded, n_demanded}, {work.uses, n_demanded});
+  pass.clock.mark(&PhaseTimes::experts);
+  // The shared expert needs no slab: it runs while the first reads are on their way.
+  if (layer.shared) {
+    run_ffn(pass, layer.shared, n_rows, work.projected);
+    pass.clock.mark(&PhaseTimes::dense);
+  }
+  for (auto ready = slabs.next(); !ready.empty(); ready = slabs.next()) {
+    uint32_t n_jobs = 0;
+    for (const residency::ReadySlab& slab : ready) {
+      const uint32_t begin = work.expert_begin[slab.expert];
+      work.jobs[n_jobs++] = {slab, begin, work.expert_begin[slab.expert + 1] - begin};
+    }
+    pass.device.experts({.shape = &layer.experts,
+                         .jobs = {work.jobs, n_jobs},
+                         .x = work.normed,
+                         .pair_row = work.pair_row,
+                         .hidden = work.expert_hidden,
+                         .up = work.expert_up,
+                         .out = work.expert_out});
+    slabs.done(ready);
+  }
+  pass.device.combine({.x = work.x,
+                       .expert_out = work.expert_out,
+                       .pair_of = work.pair_of,
+                       .weights = work.weights,
+                       .shared = layer.shared ? work.projected : nullptr,
+                       .shared_gate = layer.shared_gate ? work.shared_gate : nullptr,
+                       .sum = work.expert_sum,
+                       .n_rows = n_rows,
+                       .n_used = pass.spec.router.n_used,
+                       .d_model = pass.spec.d_model});
+  pass.clock.mark(&PhaseTimes::experts);
+  pass.clock.move_to_stall(&PhaseTimes::experts, pass.store->counters().stall_ns - stall_before);
+}
+
+void run_layer(const PassContext& pass, uint32_t layer_idx, uint32_t n_rows) {
+  const DeviceLayer& layer = pass.weights.layers[layer_idx];
+  const WorkBuffers& work = pass.work;
+  run_attention(pass, layer, layer_idx, n_rows);
+  pass.device.norm({.x = work.x,
+                    .weight = layer.ffn_norm,
+                    .eps = pass.spec.eps,
+                    .n_rows = n_rows,
+                    .quantize = layer.quantize_ffn_in,
+                    .y = work.normed});
+  if (layer.is_moe) {
+    run_router(pass, layer, layer_idx, n_rows);
+    run_experts(pass, layer, n_rows);
+    return;
+  }
+  run_ffn(pass, layer.dense, n_rows, work.projected);
+  pass.device.add(work.x, work.projected, static_cast<uint64_t>(n_rows) * pass.spec.d_model);
+  pass.clock.mark(&PhaseTimes::dense);
+}
+
+}  // namespace
+
+void run_layers(const PassContext& pass, uint32_t n_rows) {
+  const WorkBuffers& work = pass.work;
+  pass.device.embed(pass.weights.embedding, {work.tokens, n_rows}, work.x);
+  for (uint32_t row = 0; row < n_rows; ++row) {
+    pass.rope.fill(work.places[row].position, work.cos_sin + static_cast<uint64_t>(row) * pass.spec.rope.n_rot);
+  }
+  pass.clock.mark(&PhaseTimes::other);
+  for (uint32_t layer_idx = 0; layer_idx < pass.spec.n_layers; ++layer_idx) {
+    if (pass.cancel != nullptr && pass.cancel->load(std::memory_order_relaxed)) {
+      fail(ErrorKind::kCancelled, "cancelled before layer {} of {}", layer_idx, pass.spec.n_layers);
+    }
+    run_layer(pass, layer_idx, n_rows);
+  }
+}
+
+void run_head(const PassContext& pass, const uint32_t* row_idx, uint32_t n) {
+  const WorkBuffers& work = pass.work;
+  pass.device.norm({.x = work.x,
+                    .row_idx = row_idx,
+                    .weight = pass.weights.output_norm,
+                    .eps = pass.spec.eps,
+                    .n_rows = n,
+                    .quantize = pass.weights.head.wants_quantized(),
+                    .y = work.head_in});
+  const LinearOp head = {&pass.weights.head, work.logits};
+  pass.device.linear({&head, 1}, work.head_in, n);
+  pass.clock.mark(&PhaseTimes::head);
+}
+
+}  // namespace outrider::engine

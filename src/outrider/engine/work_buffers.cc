@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/engine/work_buffers.h"
+
+#include <algorithm>
+
+#include "outrider/base/checked.h"
+
+namespace outrider::engine {
+namespace {
+
+// Hands out consecutive pieces of one block, each on a cache line of its own.
+class Bump {
+ public:
+  explicit Bump(std::byte* base) noexcept : base_(base) {}
+
+  template <typename T>
+  void take(T*& out, uint64_t n) noexcept {
+    out = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + n_bytes_);
+    n_bytes_ = align_up(n_bytes_ + n * sizeof(T), 64);
+  }
+
+  // Rows of width k with their int8 form (which only widths of whole blocks have).
+  void take(Rows& out, uint64_t n, uint32_t k) noexcept {
+    out.k = k;
+    take(out.f32, n * k);
+    if (k % 32 != 0) return;
+    take(out.q, n * k);
+    take(out.d, n * (k / 32));
+    take(out.sum32, n * (k / 32));
+    take(out.sum16, n * (k / 16));
+  }
+
+  uint64_t n_bytes() const noexcept { return n_bytes_; }
+
+ private:
+  std::byte* base_;
+  uint64_t n_bytes_ = 0;
+};
+
+}  // namespace
+
+uint64_t WorkBuffers::lay_out(const model::ModelSpec& spec, const EngineOptions& options, std::byte* base,
+                              WorkBuffers& out) noexcept {
+  Bump bump(base);
+  const uint64_t c = options.chunk;
+  const uint32_t d = spec.d_model;
+  bump.take(out.x, c * d);
+  bump.take(out.normed, c, d);
+  bump.take(out.q, c * spec.n_heads * spec.dk);
+  bump.take(out.k, c * spec.n_kv_heads * spec.dk);
+  bump.take(out.v, c * spec.n_kv_heads * spec.dv);
+  bump.take(out.attended, c, spec.n_heads * spec.dv);
+  bump.take(out.projected, c * d);
+  bump.take(out.cos_sin, c * spec.rope.n_rot);
+  const bool has_dense = spec.n_leading_dense > 0;
+  // One buffer for dense and shared FFNs, which run at different times: as wide as the wider of the two.
+  const uint32_t ff = std::max(has_dense ? spec.dense_ff : 0, spec.shared_ff);
+  if (ff > 0) {
+    bump.take(out.ffn_hidden, c, static_cast<uint32_t>(align_up(ff, 32)));
+    bump.take(out.ffn_up, c * ff);
+  }
+  if (spec.is_moe()) {
+    const uint64_t n_experts = spec.router.n_experts;
+    const uint64_t pairs = c * spec.router.n_used;
+    bump.take(out.router_logits, c * n_experts);
+    bump.take(out.shared_gate, c);
+    bump.take(out.expert_hidden, pairs, spec.expert_ff);
+    bump.take(out.expert_up, pairs * spec.expert_ff);
+    bump.take(out.expert_out, pairs * d);
+    bump.take(out.expert_sum, c * d);
+    bump.take(out.ids, pairs);
+    bump.take(out.weights, pairs);
+    bump.take(out.pair_row, pairs);
+    bump.take(out.pair_of, pairs);
+    bump.take(out.expert_begin, n_experts + 1);
+    bump.take(out.expert_fill, n_experts);
+    bump.take(out.demanded, n_experts);
+    bump.take(out.uses, n_experts);
+    bump.take(out.jobs, n_experts);
+  }
+  bump.take(out.head_in, options.logit_rows, d);
+  bump.take(out.logits, static_cast<uint64_t>(options.logit_rows) * spec.n_vocab);
+  bump.take(out.places, c);
+  bump.take(out.tokens, c);
+  bump.take(out.wanted, c);
+  return bump.n_bytes();
+}
+
+KvLayout kv_layout(const model::ModelSpec& spec, const EngineOptions& options) noexcept {
+  KvLayout kv;
+  kv.type = options.kv_type;
+  kv.k_row_bytes = kernels::kv_row_bytes(options.kv_type, spec.dk);
+  kv.v_row_bytes = kernels::kv_row_bytes(options.kv_type, spec.dv);
+  kv.k_head_stride = align_up(kv.k_row_bytes * options.context, 64);
+  kv.v_head_stride = align_up(kv.v_row_bytes * options.context, 64);
+  const uint64_t n_heads = static_cast<uint64_t>(options.n_sequences) * spec.n_kv_heads;
+  kv.k_bytes = n_heads * kv.k_head_stride;
+  kv.layer_bytes = kv.k_bytes + n_heads * kv.v_head_stride;
+  kv.total_bytes = kv.layer_bytes * spec.n_layers;
+  return kv;
+}
+
+}  // namespace outrider::engine
