@@ -8,9 +8,16 @@ namespace {
 
 constexpr AttentionVariant kAttentionVariants[] = {
     {Isa::kScalar, attention_ref},
+#if defined(__x86_64__)
+    {Isa::kAvx2, attention_avx2},
+    {Isa::kAvx512, attention_avx512},
+#endif
 };
 constexpr StoreKvVariant kStoreKvVariants[] = {
     {Isa::kScalar, store_kv_ref},
+#if defined(__x86_64__)
+    {Isa::kAvx2, store_kv_avx2},
+#endif
 };
 
 }  // namespace

@@ -10,7 +10,10 @@
 namespace outrider::kernels {
 
 void attention_ref(const AttentionArgs& args) noexcept;
+void attention_avx2(const AttentionArgs& args) noexcept;
+void attention_avx512(const AttentionArgs& args) noexcept;
 void store_kv_ref(const float* x, uint32_t width, KvType type, std::byte* row) noexcept;
+void store_kv_avx2(const float* x, uint32_t width, KvType type, std::byte* row) noexcept;
 
 struct AttentionVariant {
   Isa needs;

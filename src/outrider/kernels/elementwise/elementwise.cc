@@ -9,6 +9,10 @@ namespace {
 
 constexpr ElementwiseVariant kVariants[] = {
     {Isa::kScalar, &kElementwiseRef},
+#if defined(__x86_64__)
+    {Isa::kAvx2, &kElementwiseAvx2},
+    {Isa::kAvx512, &kElementwiseAvx512},
+#endif
 };
 
 }  // namespace

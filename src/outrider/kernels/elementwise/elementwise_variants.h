@@ -9,6 +9,8 @@
 namespace outrider::kernels {
 
 extern const ElementwiseFns kElementwiseRef;
+extern const ElementwiseFns kElementwiseAvx2;
+extern const ElementwiseFns kElementwiseAvx512;
 
 struct ElementwiseVariant {
   Isa needs;

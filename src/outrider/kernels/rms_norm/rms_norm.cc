@@ -8,6 +8,10 @@ namespace {
 
 constexpr RmsNormVariant kVariants[] = {
     {Isa::kScalar, rms_norm_ref},
+#if defined(__x86_64__)
+    {Isa::kAvx2, rms_norm_avx2},
+    {Isa::kAvx512, rms_norm_avx512},
+#endif
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 namespace outrider::kernels {
 
 void rms_norm_ref(const float* x, const float* weight, float eps, uint32_t n, float* y) noexcept;
+void rms_norm_avx2(const float* x, const float* weight, float eps, uint32_t n, float* y) noexcept;
+void rms_norm_avx512(const float* x, const float* weight, float eps, uint32_t n, float* y) noexcept;
 
 struct RmsNormVariant {
   Isa needs;

@@ -8,6 +8,10 @@ namespace {
 
 constexpr RopeVariant kVariants[] = {
     {Isa::kScalar, rope_ref},
+#if defined(__x86_64__)
+    {Isa::kAvx2, rope_avx2},
+    {Isa::kAvx512, rope_avx512},
+#endif
 };
 
 }  // namespace

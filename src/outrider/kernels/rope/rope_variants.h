@@ -9,6 +9,8 @@
 namespace outrider::kernels {
 
 void rope_ref(float* x, const float* cos_sin, uint32_t n_rot, RopePairing pairing) noexcept;
+void rope_avx2(float* x, const float* cos_sin, uint32_t n_rot, RopePairing pairing) noexcept;
+void rope_avx512(float* x, const float* cos_sin, uint32_t n_rot, RopePairing pairing) noexcept;
 
 struct RopeVariant {
   Isa needs;

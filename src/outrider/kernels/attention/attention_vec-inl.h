@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention on vectors, for every instruction set. Include after a vec_*-inl.h.
+#pragma once
+
+#include "outrider/kernels/attention/attention.h"
+#include "outrider/kernels/functions/functions_vec-inl.h"
+#include "outrider/kernels/vec/float_law_vec-inl.h"
+
+namespace outrider::kernels {
+namespace {
+
+constexpr float kMinusInfinity = -__builtin_inff();
+
+// Elements [j, j + kWidth) of a cache row, exactly; j is a multiple of kWidth.
+template <typename V, KvType kType>
+typename V::F load_row(const std::byte* row, uint32_t j) noexcept {
+  if constexpr (kType == KvType::kF32) {
+    return V::load(reinterpret_cast<const float*>(row + 4ULL * j));
+  } else if constexpr (kType == KvType::kF16) {
+    return V::load_f16(row + 2ULL * j);
+  } else {
+    const std::byte* block = row + j / 32 * 34ULL;
+    return V::mul(V::set1_f16(block), V::load_i8(block + 2 + j % 32));
+  }
+}
+
+// The same for the last n < kWidth elements of a row, 0 above. Rows of q8_0 are whole blocks.
+template <typename V, KvType kType>
+typename V::F load_row_part(const std::byte* row, uint32_t j, uint32_t n) noexcept {
+  constexpr uint64_t kElementBytes = kType == KvType::kF32 ? 4 : 2;
+  alignas(64) std::byte rest[4 * V::kWidth] = {};
+  __builtin_memcpy(rest, row + kElementBytes * j, kElementBytes * n);
+  return load_row < V, kType == KvType::kQ8_0 ? KvType::kF16 : kType > (rest, 0);
+}
+
+// rows[i] = the folds 16 and 8 of q . keys[i].
+template <typename V, KvType kType>
+void dots(const float* q, const std::byte* const* keys, uint32_t dk, __m256* rows) noexcept {
+  using F = typename V::F;
+  constexpr uint32_t kW = V::kWidth;
+  constexpr uint32_t kRegs = kLaneRegs<V>;
+  constexpr uint32_t kKeys = V::kKeysAtOnce;
+  F acc[kKeys][kRegs];
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < kKeys; ++i) {
+#pragma GCC unroll 4
+    for (uint32_t a = 0; a < kRegs; ++a) acc[i][a] = V::zero();
+  }
+  uint32_t j = 0;
+  for (; j + 32 <= dk; j += 32) {
+#pragma GCC unroll 4
+    for (uint32_t a = 0; a < kRegs; ++a) {
+      const F q_part = V::load(q + j + a * kW);
+#pragma GCC unroll 8
+      for (uint32_t i = 0; i < kKeys; ++i)
+        acc[i][a] = V::fma(q_part, load_row<V, kType>(keys[i], j + a * kW), acc[i][a]);
+    }
+  }
+#pragma GCC unroll 4
+  for (uint32_t a = 0; a < kRegs; ++a) {
+    if (j >= dk) break;
+    const uint32_t part = dk - j < kW ? dk - j : kW;
+    const F q_part = V::load_part(q + j, part);
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < kKeys; ++i) {
+      acc[i][a] = V::fma_part(q_part, load_row_part<V, kType>(keys[i], j, part), acc[i][a], part);
+    }
+    j += part;
+  }
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < kKeys; ++i) rows[i] = V::fold_to_8(acc[i]);
+}
+
+// scores[p mod 128] for [begin, end), all in one chunk, eight at a time; the last eight may repeat the last position.
+template <typename V, KvType kType>
+void chunk_scores(const AttentionArgs& args, uint32_t begin, uint32_t end, float* scores) noexcept {
+  const __m256 scale = _mm256_set1_ps(args.scale);
+  for (uint32_t p = begin; p < end; p += 8) {
+    const std::byte* keys[8];
+    for (uint32_t i = 0; i < 8; ++i) keys[i] = args.k_cache + (p + i < end ? p + i : end - 1) * args.k_stride;
+    __m256 rows[8];
+    for (uint32_t i = 0; i < 8; i += V::kKeysAtOnce) dots<V, kType>(args.q, keys + i, args.dk, rows + i);
+    const __m256 eight = _mm256_mul_ps(scale, fold_8_rows(rows));
+    const uint32_t n = end - p < 8 ? end - p : 8;
+    float* to = scores + p % kAttentionChunk;
+    if (n == 8) {
+      _mm256_storeu_ps(to, eight);
+    } else {
+      alignas(32) float last[8];
+      _mm256_store_ps(last, eight);
+      for (uint32_t i = 0; i < n; ++i) to[i] = last[i];
+    }
+  }
+}
+
+// Scores at places [first, last) of the chunk to e = exp(score - m). Whole vectors are worked on: places outside take a
+// score of -infinity, hence e = 0, which leaves every lane of l as it is.
+template <typename V>
+void chunk_exp(float* e, uint32_t first, uint32_t last, float& m, float& l) noexcept {
+  using F = typename V::F;
+  constexpr uint32_t kW = V::kWidth;
+  const uint32_t low = first / kW * kW;
+  const uint32_t high = (last + kW - 1) / kW * kW;
+  for (uint32_t i = low; i < first; ++i) e[i] = kMinusInfinity;
+  for (uint32_t i = last; i < high; ++i) e[i] = kMinusInfinity;
+  F most = V::set1(kMinusInfinity);
+  for (uint32_t i = low; i < high; i += kW) most = V::greater_or_second(V::load(e + i), most);
+  float lanes[kW];
+  V::store(lanes, most);
+  m = lanes[0];
+  for (uint32_t i = 1; i < kW; ++i) m = lanes[i] > m ? lanes[i] : m;
+  const F m_all = V::set1(m);
+  F acc[kLaneRegs<V>];
+  for (auto& a : acc) a = V::zero();
+  for (uint32_t i = low; i < high; i += kW) {
+    const F value = exp_vec<V>(V::sub(V::load(e + i), m_all));
+    V::store(e + i, value);
+    F& a = acc[i / kW % kLaneRegs<V>];
+    a = V::add(a, value);
+  }
+  l = fold_8(V::fold_to_8(acc));
+}
+
+// o_j = sum of e_p v_pj in rising p for the kRegs * kWidth elements from j on.
+template <typename V, KvType kType, uint32_t kRegs>
+void weigh_block(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, uint32_t j,
+                 float* o) noexcept {
+  using F = typename V::F;
+  F acc[kRegs];
+#pragma GCC unroll 8
+  for (uint32_t r = 0; r < kRegs; ++r) acc[r] = V::zero();
+  const std::byte* row = args.v_cache + begin * args.v_stride;
+  for (uint32_t p = begin; p < end; ++p, row += args.v_stride) {
+    const F e_p = V::set1(e[p % kAttentionChunk]);
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < kRegs; ++r) acc[r] = V::fma(e_p, load_row<V, kType>(row, j + r * V::kWidth), acc[r]);
+  }
+#pragma GCC unroll 8
+  for (uint32_t r = 0; r < kRegs; ++r) V::store(o + j + r * V::kWidth, acc[r]);
+}
+
+template <typename V, KvType kType>
+void weigh_part(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, uint32_t j,
+                float* o) noexcept {
+  const uint32_t part = args.dv - j;
+  auto acc = V::zero();
+  for (uint32_t p = begin; p < end; ++p) {
+    const auto v = load_row_part<V, kType>(args.v_cache + p * args.v_stride, j, part);
+    acc = V::fma(V::set1(e[p % kAttentionChunk]), v, acc);
+  }
+  V::store_part(o + j, acc, part);
+}
+
+template <typename V, KvType kType>
+void chunk_weigh(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, float* o) noexcept {
+  constexpr uint32_t kW = V::kWidth;
+  uint32_t j = 0;
+  for (; j + 8 * kW <= args.dv; j += 8 * kW) weigh_block<V, kType, 8>(args, begin, end, e, j, o);
+  for (; j + 4 * kW <= args.dv; j += 4 * kW) weigh_block<V, kType, 4>(args, begin, end, e, j, o);
+  for (; j + kW <= args.dv; j += kW) weigh_block<V, kType, 1>(args, begin, end, e, j, o);
+  if (j < args.dv) weigh_part<V, kType>(args, begin, end, e, j, o);
+}
+
+// Calls op(first, n) for the pieces of [0, dv) that fill a vector, and once for the rest.
+template <typename V, typename Op>
+void by_vectors(uint32_t dv, Op op) noexcept {
+  for (uint32_t j = 0; j < dv; j += V::kWidth) op(j, dv - j < V::kWidth ? dv - j : V::kWidth);
+}
+
+struct ChunkFns {
+  void (*scores)(const AttentionArgs&, uint32_t begin, uint32_t end, float* scores) noexcept;
+  void (*weigh)(const AttentionArgs&, uint32_t begin, uint32_t end, const float* e, float* o) noexcept;
+};
+
+template <typename V>
+ChunkFns chunk_fns(KvType k_type, KvType v_type) noexcept {
+  ChunkFns fns{chunk_scores<V, KvType::kF16>, chunk_weigh<V, KvType::kF16>};
+  if (k_type == KvType::kF32) fns.scores = chunk_scores<V, KvType::kF32>;
+  if (k_type == KvType::kQ8_0) fns.scores = chunk_scores<V, KvType::kQ8_0>;
+  if (v_type == KvType::kF32) fns.weigh = chunk_weigh<V, KvType::kF32>;
+  if (v_type == KvType::kQ8_0) fns.weigh = chunk_weigh<V, KvType::kQ8_0>;
+  return fns;
+}
+
+// (m, l, out) takes the triple of the next chunk.
+template <typename V>
+void merge(float part_m, float part_l, const float* part_o, uint32_t dv, float& m, float& l, float* out) noexcept {
+  const float merged = part_m > m ? part_m : m;
+  const float old_factor = exp_ref(m - merged);
+  const float new_factor = exp_ref(part_m - merged);
+  l = __builtin_fmaf(part_l, new_factor, l * old_factor);
+  by_vectors<V>(dv, [&](uint32_t j, uint32_t n) {
+    const auto old = V::mul(load_upto<V>(out + j, n), V::set1(old_factor));
+    store_upto<V>(out + j, V::fma(load_upto<V>(part_o + j, n), V::set1(new_factor), old), n);
+  });
+  m = merged;
+}
+
+template <typename V>
+void attention_vec(const AttentionArgs& args) noexcept {
+  const ChunkFns fns = chunk_fns<V>(args.k_type, args.v_type);
+  float* e = args.scratch;
+  float* part_o = args.scratch + kAttentionChunk;
+  float m = kMinusInfinity;
+  float l = 0;
+  bool first = true;
+  for (uint32_t begin = args.begin; begin < args.end;) {
+    const uint32_t chunk_begin = begin - begin % kAttentionChunk;
+    const uint32_t end = chunk_begin + kAttentionChunk < args.end ? chunk_begin + kAttentionChunk : args.end;
+    float part_m = 0;
+    float part_l = 0;
+    fns.scores(args, begin, end, e);
+    chunk_exp<V>(e, begin - chunk_begin, end - chunk_begin, part_m, part_l);
+    fns.weigh(args, begin, end, e, first ? args.out : part_o);
+    if (first) {
+      m = part_m;
+      l = part_l;
+    } else {
+      merge<V>(part_m, part_l, part_o, args.dv, m, l, args.out);
+    }
+    first = false;
+    begin = end;
+  }
+  float factor = 1;
+  if (args.sink != nullptr) {
+    const float merged = *args.sink > m ? *args.sink : m;
+    factor = exp_ref(m - merged);
+    l = __builtin_fmaf(l, factor, exp_ref(*args.sink - merged));
+  }
+  by_vectors<V>(args.dv, [&](uint32_t j, uint32_t n) {
+    const auto o = V::mul(load_upto<V>(args.out + j, n), V::set1(factor));  // times 1 changes nothing
+    store_upto<V>(args.out + j, V::div(o, V::set1(l)), n);
+  });
+}
+
+}  // namespace
+}  // namespace outrider::kernels
