@@ -9,5 +9,6 @@
 namespace outrider::apps {
 
 // void add_NAME(CLI::App& app);
+void add_tokenize(CLI::App& app);
 
 }  // namespace outrider::apps

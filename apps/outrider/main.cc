@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "outrider " OUTRIDER_VERSION);
   app.require_subcommand(1);
   // One line per command, in the order --help shows them.
+  outrider::apps::add_tokenize(app);
   for (CLI::App* sub : app.get_subcommands(nullptr)) sub->fallthrough(false);
   read_environment(app);
   try {
