@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every row of the variant table that this processor can run: `row` is one token over 64 MiB of cold weights (bytes/s,
+// to be held against `read`, the rate at which one thread can read those pages), `tile` is 64 tokens (MAC/s).
+#include <benchmark/benchmark.h>
+
+#include <string>
+#include <vector>
+
+#include "outrider/base/cpu.h"
+#include "outrider/base/random.h"
+#include "outrider/kernels/matmul/matmul_variants.h"
+#include "outrider/kernels/quantize_act/quantize_act.h"
+
+namespace outrider::kernels {
+namespace {
+
+constexpr uint32_t kK = 2048;
+constexpr uint64_t kColdBytes = 64ULL << 20;
+
+struct Problem {
+  Problem(format::TensorType type, uint64_t weight_bytes, uint32_t n_tokens_in) : n_tokens(n_tokens_in) {
+    const uint64_t row_bytes = format::row_bytes(type, kK);
+    const auto n_rows = static_cast<uint32_t>(weight_bytes / row_bytes);
+    Random rng(1);
+    bytes.resize(n_rows * row_bytes);
+    // Bytes 0x30..0x3B: every scale is a normal number, whatever its format; no work depends on the values.
+    for (std::byte& b : bytes) b = static_cast<std::byte>(0x30 + rng.next_u64() % 12);
+    f32.resize(n_tokens * uint64_t{kK});
+    for (float& x : f32) x = rng.uniform(-1.0F, 1.0F);
+    q.resize(f32.size());
+    d.resize(f32.size() / 32);
+    sum32.resize(f32.size() / 32);
+    sum16.resize(f32.size() / 16);
+    choose_quantize_act(Isa::kScalar)(f32.data(), n_tokens * kK, q.data(), d.data(), sum32.data(), sum16.data());
+    out.resize(n_tokens * uint64_t{n_rows});
+    args.weights = {type, bytes.data(), row_bytes, n_rows, kK};
+    args.row_end = n_rows;
+    args.x = {f32.data(), kK, q.data(), d.data(), sum32.data(), sum16.data(), kK};
+    args.n_tokens = n_tokens;
+    args.out = out.data();
+    args.out_stride = n_rows;
+  }
+  uint32_t n_tokens;
+  std::vector<std::byte> bytes;
+  std::vector<float> f32, d, out;
+  std::vector<int8_t> q;
+  std::vector<int32_t> sum32;
+  std::vector<int16_t> sum16;
+  MatmulArgs args;
+};
+
+void one_token(benchmark::State& state, MatmulVariant variant) {
+  Problem problem(variant.type, kColdBytes, 1);
+  for (auto _ : state) {
+    variant.fn(problem.args);
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * problem.bytes.size()));
+}
+
+void many_tokens(benchmark::State& state, MatmulVariant variant) {
+  Problem problem(variant.type, 1ULL << 20, 64);
+  for (auto _ : state) {
+    variant.fn(problem.args);
+    benchmark::ClobberMemory();
+  }
+  const uint64_t macs = uint64_t{problem.args.row_end} * kK * problem.n_tokens;
+  state.counters["MAC/s"] =
+      benchmark::Counter(static_cast<double>(macs), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void read_only(benchmark::State& state) {
+  std::vector<uint64_t> data(kColdBytes / 8, 1);
+  for (auto _ : state) {
+    uint64_t sum[8] = {};
+    for (uint64_t i = 0; i < data.size(); i += 8) {
+      for (uint64_t j = 0; j < 8; ++j) sum[j] += data[i + j];
+    }
+    benchmark::DoNotOptimize(sum);
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * kColdBytes));
+}
+
+const int kRegistered = [] {
+  benchmark::RegisterBenchmark("read", read_only);
+  for (const MatmulVariant& variant : matmul_variants()) {
+    if (!isa_supported(variant.needs)) continue;
+    const std::string name =
+        std::string(format::type_info(variant.type).name) + "/" + std::string(isa_name(variant.needs));
+    benchmark::RegisterBenchmark(("row/" + name).c_str(), one_token, variant);
+    benchmark::RegisterBenchmark(("tile/" + name).c_str(), many_tokens, variant);
+  }
+  return 0;
+}();
+
+}  // namespace
+}  // namespace outrider::kernels

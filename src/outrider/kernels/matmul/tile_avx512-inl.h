@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// The AVX-512 VNNI kernel for several tokens: sixteen rows are the sixteen int32 of a register. A group of the rows is
+// unpacked and transposed once and then serves all tokens of the call, and block sums need no folding. The eight lanes
+// of matmul_law.h are eight registers for each token, kept in memory between groups. Internal linkage.
+#pragma once
+
+#include "outrider/kernels/matmul/rows_avx512-inl.h"
+
+namespace outrider::kernels {
+namespace {
+
+constexpr uint32_t kTileRows = 16;
+constexpr uint32_t kTileTokens = 32;  // 16 KiB of lanes
+
+// One group of sixteen rows; element r of every register belongs to row r.
+struct Tile {
+  __m512i codes[64];  // four codes of a row in each element; register 8 * block + quad
+  __m512 d[8], dm[8];
+  __m512i sc0[8], sc1[8];  // sub-scale of the block, or of its halves
+  __m512i mn0[8], mn1[8];
+};
+
+// v[i] element j <- v[j] element i.
+inline void transpose(__m512i (&v)[16]) noexcept {
+  __m512i t[16];
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    const __m512i a = _mm512_unpacklo_epi32(v[i], v[i + 1]);
+    const __m512i b = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+    const __m512i c = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]);
+    const __m512i d = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
+    t[i] = _mm512_unpacklo_epi64(a, c);
+    t[i + 1] = _mm512_unpackhi_epi64(a, c);
+    t[i + 2] = _mm512_unpacklo_epi64(b, d);
+    t[i + 3] = _mm512_unpackhi_epi64(b, d);
+  }
+  // Now part p of t[4 * i + j] holds column 4 * p + j of rows 4 * i to 4 * i + 3.
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i a = _mm512_shuffle_i32x4(t[j], t[4 + j], 0x88);
+    const __m512i b = _mm512_shuffle_i32x4(t[j], t[4 + j], 0xDD);
+    const __m512i c = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0x88);
+    const __m512i d = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0xDD);
+    v[j] = _mm512_shuffle_i32x4(a, c, 0x88);
+    v[8 + j] = _mm512_shuffle_i32x4(a, c, 0xDD);
+    v[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
+    v[12 + j] = _mm512_shuffle_i32x4(b, d, 0xDD);
+  }
+}
+
+inline __m512i join_halves(__m256i low, __m256i high) noexcept {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+template <typename Format>
+inline void pack_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
+  __m512i floats[kTileRows];
+  __m512i ints[kTileRows];
+  for (uint32_t r = 0; r < kTileRows; ++r) {
+    const GroupScales s = Format::scales(rows[r]);
+    floats[r] = join_halves(_mm256_castps_si256(s.d), _mm256_castps_si256(s.dm));
+    ints[r] = join_halves(s.sc, s.mn);
+  }
+  transpose(floats);
+  for (int b = 0; b < 8; ++b) {
+    tile.d[b] = _mm512_castsi512_ps(floats[b]);
+    if constexpr (Format::kMin != Min::kNone) tile.dm[b] = _mm512_castsi512_ps(floats[8 + b]);
+  }
+  if constexpr (Format::kScale != SubScale::kNone) {
+    transpose(ints);
+    for (int b = 0; b < 8; ++b) {
+      if constexpr (Format::kScale == SubScale::kHalf) {
+        tile.sc0[b] = _mm512_srai_epi32(_mm512_slli_epi32(ints[b], 16), 16);
+        tile.sc1[b] = _mm512_srai_epi32(ints[b], 16);
+        tile.mn0[b] = _mm512_srai_epi32(_mm512_slli_epi32(ints[8 + b], 16), 16);
+        tile.mn1[b] = _mm512_srai_epi32(ints[8 + b], 16);
+      } else {
+        tile.sc0[b] = ints[b];
+        tile.mn0[b] = ints[8 + b];
+      }
+    }
+  }
+}
+
+template <typename Format>
+inline void pack_tile(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
+  for (uint32_t j = 0; j < 4; ++j) {
+    __m512i v[kTileRows];
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < kTileRows; ++r) v[r] = Format::pair(rows[r], j);
+    transpose(v);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < 16; ++i) tile.codes[16 * j + i] = v[i];
+  }
+  pack_scales<Format>(rows, tile);
+}
+
+inline __m512i spread_quad(const int8_t* q) noexcept {
+  int32_t quad;
+  __builtin_memcpy(&quad, q, sizeof quad);
+  return _mm512_set1_epi32(quad);
+}
+
+// n_blocks blocks of the tile join the lanes of kTokens tokens.
+template <typename Format, uint32_t kTokens>
+inline void join_tile(const Tile& tile, uint32_t n_blocks, const ActGroup* acts, __m512 (*lanes)[8]) noexcept {
+  for (uint32_t b = 0; b < n_blocks; ++b) {
+    __m512i dot0[kTokens];
+    __m512i dot1[kTokens];
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      const int16_t* halves = acts[t].sum16 + 2 * b;
+      dot0[t] = _mm512_set1_epi32(-Format::kOffset * (Format::kScale == SubScale::kHalf ? halves[0] : acts[t].sum32[b]));
+      dot1[t] = _mm512_set1_epi32(-Format::kOffset * halves[1]);
+    }
+#pragma GCC unroll 8
+    for (uint32_t quad = 0; quad < 8; ++quad) {
+      const __m512i codes = tile.codes[8 * b + quad];
+#pragma GCC unroll 4
+      for (uint32_t t = 0; t < kTokens; ++t) {
+        const __m512i q = spread_quad(acts[t].q + 32 * b + 4 * quad);
+        __m512i& dot = Format::kScale == SubScale::kHalf && quad >= 4 ? dot1[t] : dot0[t];
+        dot = _mm512_dpbusd_epi32(dot, codes, q);
+      }
+    }
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      __m512i isum = dot0[t];
+      if constexpr (Format::kScale == SubScale::kBlock) isum = _mm512_mullo_epi32(isum, tile.sc0[b]);
+      if constexpr (Format::kScale == SubScale::kHalf) {
+        isum = _mm512_add_epi32(_mm512_mullo_epi32(isum, tile.sc0[b]), _mm512_mullo_epi32(dot1[t], tile.sc1[b]));
+      }
+      const __m512 d_a = _mm512_set1_ps(acts[t].d[b]);
+      __m512 lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(tile.d[b], d_a), lanes[t][b]);
+      if constexpr (Format::kMin != Min::kNone) {
+        __m512i msum;
+        if constexpr (Format::kMin == Min::kFloat) {
+          msum = _mm512_set1_epi32(acts[t].sum32[b]);
+        } else if constexpr (Format::kMin == Min::kBlock) {
+          msum = _mm512_mullo_epi32(tile.mn0[b], _mm512_set1_epi32(acts[t].sum32[b]));
+        } else {
+          const int16_t* halves = acts[t].sum16 + 2 * b;
+          msum = _mm512_add_epi32(_mm512_mullo_epi32(tile.mn0[b], _mm512_set1_epi32(halves[0])),
+                                  _mm512_mullo_epi32(tile.mn1[b], _mm512_set1_epi32(halves[1])));
+        }
+        lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(msum), _mm512_mul_ps(tile.dm[b], d_a), lane);
+      }
+      lanes[t][b] = lane;
+    }
+  }
+}
+
+template <typename Format>
+void join_tokens(const Tile& tile, uint32_t n_blocks, const ActGroup* acts, __m512 (*lanes)[8], uint32_t n) noexcept {
+  uint32_t t = 0;
+  for (; t + 4 <= n; t += 4) join_tile<Format, 4>(tile, n_blocks, acts + t, lanes + t);
+  switch (n - t) {
+    case 3: join_tile<Format, 3>(tile, n_blocks, acts + t, lanes + t); break;
+    case 2: join_tile<Format, 2>(tile, n_blocks, acts + t, lanes + t); break;
+    case 1: join_tile<Format, 1>(tile, n_blocks, acts + t, lanes + t); break;
+    default: break;
+  }
+}
+
+// Sixteen rows (or n_rows of them, the others repeat the last) for tokens [first, first + n), n <= kTileTokens.
+template <typename Format>
+void run_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t first, uint32_t n) noexcept {
+  const uint32_t n_groups = args.weights.k / 256;
+  const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
+  const uint8_t* rows[kTileRows];
+  for (uint32_t r = 0; r < kTileRows; ++r) {
+    const uint64_t at = row + (r < n_rows ? r : n_rows - 1);
+    rows[r] = reinterpret_cast<const uint8_t*>(args.weights.data) + at * args.weights.row_bytes;
+  }
+  ActGroup acts[kTileTokens];
+  __m512 lanes[kTileTokens][8];
+  for (uint32_t t = 0; t < n; ++t) {
+    acts[t] = act_of(args, first + t);
+    for (__m512& lane : lanes[t]) lane = _mm512_setzero_ps();
+  }
+  Tile tile;
+  for (uint32_t g = 0; g < n_groups; ++g) {
+    pack_tile<Format>(rows, tile);
+    join_tokens<Format>(tile, 8, acts, lanes, n);
+    for (const uint8_t*& p : rows) p += Format::kBytes;
+    for (uint32_t t = 0; t < n; ++t) acts[t] = act_at(acts[t], 1);
+  }
+  if (n_left != 0) {
+    uint8_t padded[kTileRows][Format::kBytes] = {};
+    const uint8_t* padded_rows[kTileRows];
+    for (uint32_t r = 0; r < kTileRows; ++r) {
+      __builtin_memcpy(padded[r], rows[r], Format::kBytes / 8 * n_left);
+      padded_rows[r] = padded[r];
+    }
+    pack_tile<Format>(padded_rows, tile);
+    join_tokens<Format>(tile, n_left, acts, lanes, n);
+  }
+  const auto mask = static_cast<__mmask16>((1U << n_rows) - 1);
+  for (uint32_t t = 0; t < n; ++t) {
+    const __m512(&l)[8] = lanes[t];
+    const __m512 even = _mm512_add_ps(_mm512_add_ps(l[0], l[4]), _mm512_add_ps(l[2], l[6]));
+    const __m512 odd = _mm512_add_ps(_mm512_add_ps(l[1], l[5]), _mm512_add_ps(l[3], l[7]));
+    _mm512_mask_storeu_ps(args.out + (first + t) * args.out_stride + row, mask, _mm512_add_ps(even, odd));
+  }
+}
+
+// Few tokens go row by row, more go by tiles.
+template <typename Format>
+void run_matmul(const MatmulArgs& args) noexcept {
+  constexpr uint32_t kLeastTokens = 3;
+  if (args.n_tokens < kLeastTokens) {
+    run_rows<Format>(args);
+    return;
+  }
+  for (uint32_t first = 0; first < args.n_tokens; first += kTileTokens) {
+    const uint32_t n = args.n_tokens - first < kTileTokens ? args.n_tokens - first : kTileTokens;
+    for (uint32_t row = args.row_begin; row < args.row_end; row += kTileRows) {
+      run_tile<Format>(args, row, args.row_end - row < kTileRows ? args.row_end - row : kTileRows, first, n);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace outrider::kernels
