@@ -10,5 +10,6 @@ namespace outrider::apps {
 
 // void add_NAME(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_inspect(CLI::App& app);
 
 }  // namespace outrider::apps

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   // One line per command, in the order --help shows them.
   outrider::apps::add_tokenize(app);
+  outrider::apps::add_inspect(app);
   for (CLI::App* sub : app.get_subcommands(nullptr)) sub->fallthrough(false);
   read_environment(app);
   try {
