@@ -74,8 +74,9 @@ void put_payload(std::string& out, const Value& value, const std::vector<T>& hel
 bool is_split_key(std::string_view key) noexcept { return key.starts_with("split.") || key == kSetIdKey; }
 
 void put_metadata(std::string& out, const Metadata& metadata) {
-  for (const auto& [key, value] : metadata.entries()) {
-    put_string(out, key);
+  for (const auto& entry : metadata.entries()) {
+    const Value& value = entry.second;
+    put_string(out, entry.first);
     put(out, static_cast<uint32_t>(value.type));
     std::visit([&](const auto& held) { put_payload(out, value, held); }, value.data);
   }
