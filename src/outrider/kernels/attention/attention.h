@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax attention of one query head over cached keys and values, by fixed chunks of kAttentionChunk positions.
+// Softmax attention of query heads that share cached keys and values, by fixed chunks of kAttentionChunk positions.
 // Per chunk: scores s_p = scale * (q . k_p) (dot by the float law over f32 q and the exactly widened k), m = max s,
 // e_p = exp(s_p - m), l = sum e_p (float law over p), o_j = fma(e_p, v_pj, o_j) in rising p. Triples (m, l, o) merge in
 // rising chunk order; the result is o / l. The chunk grid starts at position 0 whatever the window or the parallel
@@ -33,7 +33,7 @@ constexpr uint64_t kv_row_bytes(KvType type, uint32_t width) noexcept {
 }
 
 struct AttentionArgs {
-  const float* q = nullptr;           // (dk)
+  const float* q = nullptr;           // (n_heads, dk)
   const std::byte* k_cache = nullptr; // position p at k_cache + p * k_stride, kv_row_bytes(type, dk) each
   const std::byte* v_cache = nullptr;
   uint64_t k_stride = 0, v_stride = 0;
@@ -41,12 +41,19 @@ struct AttentionArgs {
   uint32_t dk = 0, dv = 0;
   uint32_t begin = 0, end = 0;        // positions [begin, end) are visible; begin > 0 with a sliding window; end > begin
   float scale = 1;
-  const float* sink = nullptr;        // one logit that joins the softmax without a value, unscaled; or nullptr
+  const float* sink = nullptr;        // (n_heads) logits that join the softmax without a value, unscaled; or nullptr
   float* scratch = nullptr;           // attention_scratch_floats(dv)
-  float* out = nullptr;               // (dv)
+  float* out = nullptr;               // (n_heads, dv)
+  uint32_t n_heads = 1;               // each gets the bits it would get alone; several are faster than one by one
 };
 
-constexpr uint32_t attention_scratch_floats(uint32_t dv) noexcept { return kAttentionChunk + dv; }
+// Heads that a variant may work on at once.
+inline constexpr uint32_t kAttentionHeadsAtOnce = 4;
+
+// For any n_heads.
+constexpr uint32_t attention_scratch_floats(uint32_t dv) noexcept {
+  return kAttentionHeadsAtOnce * (kAttentionChunk + dv);
+}
 
 using AttentionFn = void (*)(const AttentionArgs& args) noexcept;
 AttentionFn choose_attention(Isa isa) noexcept;

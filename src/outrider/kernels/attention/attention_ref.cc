@@ -36,12 +36,13 @@ struct Triple {
   float* o;  // (dv)
 };
 
-void chunk_triple(const AttentionArgs& args, uint32_t begin, uint32_t end, float* e, Triple& t) noexcept {
+void chunk_triple(const AttentionArgs& args, const float* q, uint32_t begin, uint32_t end, float* e,
+                  Triple& t) noexcept {
   t.m = -__builtin_inff();
   for (uint32_t p = begin; p < end; ++p) {
     const std::byte* row = args.k_cache + p * args.k_stride;
     FloatLanes dot;
-    for (uint32_t j = 0; j < args.dk; ++j) dot.join(j, args.q[j], row_element(row, args.k_type, j));
+    for (uint32_t j = 0; j < args.dk; ++j) dot.join(j, q[j], row_element(row, args.k_type, j));
     const float score = args.scale * dot.fold();
     e[p % kAttentionChunk] = score;
     t.m = score > t.m ? score : t.m;  // a NaN is left out here; it comes back as e and reaches l and o
@@ -57,17 +58,15 @@ void chunk_triple(const AttentionArgs& args, uint32_t begin, uint32_t end, float
   t.l = sum.fold();
 }
 
-}  // namespace
-
-void attention_ref(const AttentionArgs& args) noexcept {
+void attend(const AttentionArgs& args, const float* q, const float* sink, float* out) noexcept {
   float* e = args.scratch;
-  Triple total{0, 0, args.out};
+  Triple total{0, 0, out};
   Triple part{0, 0, args.scratch + kAttentionChunk};
   bool first = true;
   for (uint32_t begin = args.begin; begin < args.end;) {
     const uint32_t chunk_end = begin - begin % kAttentionChunk + kAttentionChunk;
     const uint32_t end = chunk_end < args.end ? chunk_end : args.end;
-    chunk_triple(args, begin, end, e, first ? total : part);
+    chunk_triple(args, q, begin, end, e, first ? total : part);
     if (!first) {
       const float m = part.m > total.m ? part.m : total.m;
       const float old_factor = exp_ref(total.m - m);
@@ -81,13 +80,21 @@ void attention_ref(const AttentionArgs& args) noexcept {
     first = false;
     begin = end;
   }
-  if (args.sink != nullptr) {
-    const float m = *args.sink > total.m ? *args.sink : total.m;
+  if (sink != nullptr) {
+    const float m = *sink > total.m ? *sink : total.m;
     const float old_factor = exp_ref(total.m - m);
-    total.l = __builtin_fmaf(total.l, old_factor, exp_ref(*args.sink - m));
+    total.l = __builtin_fmaf(total.l, old_factor, exp_ref(*sink - m));
     for (uint32_t j = 0; j < args.dv; ++j) total.o[j] *= old_factor;
   }
-  for (uint32_t j = 0; j < args.dv; ++j) args.out[j] = total.o[j] / total.l;
+  for (uint32_t j = 0; j < args.dv; ++j) out[j] = total.o[j] / total.l;
+}
+
+}  // namespace
+
+void attention_ref(const AttentionArgs& args) noexcept {
+  for (uint64_t h = 0; h < args.n_heads; ++h) {
+    attend(args, args.q + h * args.dk, args.sink != nullptr ? args.sink + h : nullptr, args.out + h * args.dv);
+  }
 }
 
 }  // namespace outrider::kernels

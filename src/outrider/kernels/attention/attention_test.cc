@@ -136,6 +136,42 @@ TEST_P(Attention, HasTheBitsOfTheReferenceForAnyWidth) {
   }
 }
 
+TEST_P(Attention, HeadsTogetherHaveTheBitsOfEachAlone) {
+  TestRng rng(148);
+  for (const KvType type : kKvTypes) {
+    for (const Shape shape : {Shape{64, 64}, Shape{128, 96}, Shape{192, 128}}) {
+      const Case c(rng, shape, type, type, 300);
+      for (const uint32_t n_heads : {1U, 2U, 3U, 4U, 5U, 8U, 12U}) {
+        std::vector<float> q(n_heads * shape.dk);
+        std::vector<float> sinks(n_heads);
+        for (float& x : q) x = static_cast<float>(rng.normal());
+        for (float& x : sinks) x = static_cast<float>(rng.normal());
+        std::vector<float> scratch(attention_scratch_floats(shape.dv));
+        std::vector<float> want(n_heads * shape.dv);
+        std::vector<float> got(n_heads * shape.dv);
+        AttentionArgs args = c.args;
+        args.k_cache = c.k.data();
+        args.v_cache = c.v.data();
+        args.begin = 90;
+        args.scratch = scratch.data();
+        for (uint32_t h = 0; h < n_heads; ++h) {
+          args.q = q.data() + h * shape.dk;
+          args.sink = h % 2 != 0 ? nullptr : &sinks[h];
+          args.out = want.data() + h * shape.dv;
+          attention_ref(args);
+        }
+        for (uint32_t h = 1; h < n_heads; h += 2) sinks[h] = -HUGE_VALF;  // weighs nothing
+        args.q = q.data();
+        args.sink = sinks.data();
+        args.out = got.data();
+        args.n_heads = n_heads;
+        choose_attention(GetParam())(args);
+        EXPECT_TRUE(same_bits(want, got)) << "heads " << n_heads << " type " << int(type);
+      }
+    }
+  }
+}
+
 TEST_P(Attention, FaultsFlowToTheOutput) {
   TestRng rng(143);
   for (const float fault : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {

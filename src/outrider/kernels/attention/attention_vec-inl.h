@@ -33,62 +33,77 @@ typename V::F load_row_part(const std::byte* row, uint32_t j, uint32_t n) noexce
   return load_row < V, kType == KvType::kQ8_0 ? KvType::kF16 : kType > (rest, 0);
 }
 
-// rows[i] = the folds 16 and 8 of q . keys[i].
-template <typename V, KvType kType>
-void dots(const float* q, const std::byte* const* keys, uint32_t dk, __m256* rows) noexcept {
+// rows[h][first_key + i] = the folds 16 and 8 of q_h . keys[i]. Each key is widened once for all heads.
+template <typename V, KvType kType, uint32_t kHeads, uint32_t kKeys>
+void dots(const float* q, uint32_t dk, const std::byte* const* keys, uint32_t first_key, __m256 (*rows)[8]) noexcept {
   using F = typename V::F;
   constexpr uint32_t kW = V::kWidth;
   constexpr uint32_t kRegs = kLaneRegs<V>;
-  constexpr uint32_t kKeys = V::kKeysAtOnce;
-  F acc[kKeys][kRegs];
+  F acc[kHeads * kKeys][kRegs];
 #pragma GCC unroll 8
-  for (uint32_t i = 0; i < kKeys; ++i) {
+  for (auto& lanes : acc) {
 #pragma GCC unroll 4
-    for (uint32_t a = 0; a < kRegs; ++a) acc[i][a] = V::zero();
+    for (F& lane : lanes) lane = V::zero();
   }
   uint32_t j = 0;
   for (; j + 32 <= dk; j += 32) {
 #pragma GCC unroll 4
     for (uint32_t a = 0; a < kRegs; ++a) {
-      const F q_part = V::load(q + j + a * kW);
 #pragma GCC unroll 8
-      for (uint32_t i = 0; i < kKeys; ++i)
-        acc[i][a] = V::fma(q_part, load_row<V, kType>(keys[i], j + a * kW), acc[i][a]);
+      for (uint32_t i = 0; i < kKeys; ++i) {
+        const F k_part = load_row<V, kType>(keys[i], j + a * kW);
+#pragma GCC unroll 4
+        for (uint32_t h = 0; h < kHeads; ++h) {
+          F& lanes = acc[h * kKeys + i][a];
+          lanes = V::fma(V::load(q + h * dk + j + a * kW), k_part, lanes);
+        }
+      }
     }
   }
 #pragma GCC unroll 4
   for (uint32_t a = 0; a < kRegs; ++a) {
     if (j >= dk) break;
     const uint32_t part = dk - j < kW ? dk - j : kW;
-    const F q_part = V::load_part(q + j, part);
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < kKeys; ++i) {
-      acc[i][a] = V::fma_part(q_part, load_row_part<V, kType>(keys[i], j, part), acc[i][a], part);
+      const F k_part = load_row_part<V, kType>(keys[i], j, part);
+#pragma GCC unroll 4
+      for (uint32_t h = 0; h < kHeads; ++h) {
+        F& lanes = acc[h * kKeys + i][a];
+        lanes = V::fma_part(V::load_part(q + h * dk + j, part), k_part, lanes, part);
+      }
     }
     j += part;
   }
+#pragma GCC unroll 4
+  for (uint32_t h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-  for (uint32_t i = 0; i < kKeys; ++i) rows[i] = V::fold_to_8(acc[i]);
+    for (uint32_t i = 0; i < kKeys; ++i) rows[h][first_key + i] = V::fold_to_8(acc[h * kKeys + i]);
+  }
 }
 
-// scores[p mod 128] for [begin, end), all in one chunk, eight at a time; the last eight may repeat the last position.
-template <typename V, KvType kType>
-void chunk_scores(const AttentionArgs& args, uint32_t begin, uint32_t end, float* scores) noexcept {
+// scores[h * 128 + p mod 128] for [begin, end), all in one chunk, eight at a time; the last eight may repeat the last
+// position.
+template <typename V, KvType kType, uint32_t kHeads>
+void chunk_scores(const AttentionArgs& args, const float* q, uint32_t begin, uint32_t end, float* scores) noexcept {
+  constexpr uint32_t kKeys = kHeads == 1 ? V::kKeysOfOneHead : V::kKeysOfAGroup;
   const __m256 scale = _mm256_set1_ps(args.scale);
   for (uint32_t p = begin; p < end; p += 8) {
     const std::byte* keys[8];
     for (uint32_t i = 0; i < 8; ++i) keys[i] = args.k_cache + (p + i < end ? p + i : end - 1) * args.k_stride;
-    __m256 rows[8];
-    for (uint32_t i = 0; i < 8; i += V::kKeysAtOnce) dots<V, kType>(args.q, keys + i, args.dk, rows + i);
-    const __m256 eight = _mm256_mul_ps(scale, fold_8_rows(rows));
+    __m256 rows[kHeads][8];
+    for (uint32_t i = 0; i < 8; i += kKeys) dots<V, kType, kHeads, kKeys>(q, args.dk, keys + i, i, rows);
     const uint32_t n = end - p < 8 ? end - p : 8;
-    float* to = scores + p % kAttentionChunk;
-    if (n == 8) {
-      _mm256_storeu_ps(to, eight);
-    } else {
-      alignas(32) float last[8];
-      _mm256_store_ps(last, eight);
-      for (uint32_t i = 0; i < n; ++i) to[i] = last[i];
+    for (uint32_t h = 0; h < kHeads; ++h) {
+      const __m256 eight = _mm256_mul_ps(scale, fold_8_rows(rows[h]));
+      float* to = scores + h * kAttentionChunk + p % kAttentionChunk;
+      if (n == 8) {
+        _mm256_storeu_ps(to, eight);
+      } else {
+        alignas(32) float last[8];
+        _mm256_store_ps(last, eight);
+        for (uint32_t i = 0; i < n; ++i) to[i] = last[i];
+      }
     }
   }
 }
@@ -121,44 +136,63 @@ void chunk_exp(float* e, uint32_t first, uint32_t last, float& m, float& l) noex
   l = fold_8(V::fold_to_8(acc));
 }
 
-// o_j = sum of e_p v_pj in rising p for the kRegs * kWidth elements from j on.
-template <typename V, KvType kType, uint32_t kRegs>
+// o[h * dv + j] = sum of e_p v_pj in rising p, for the kRegs * kWidth elements from j on.
+template <typename V, KvType kType, uint32_t kHeads, uint32_t kRegs>
 void weigh_block(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, uint32_t j,
                  float* o) noexcept {
   using F = typename V::F;
-  F acc[kRegs];
+  F acc[kHeads][kRegs];
+#pragma GCC unroll 4
+  for (auto& out : acc) {
 #pragma GCC unroll 8
-  for (uint32_t r = 0; r < kRegs; ++r) acc[r] = V::zero();
+    for (F& r : out) r = V::zero();
+  }
   const std::byte* row = args.v_cache + begin * args.v_stride;
   for (uint32_t p = begin; p < end; ++p, row += args.v_stride) {
-    const F e_p = V::set1(e[p % kAttentionChunk]);
+    const float* e_p = e + p % kAttentionChunk;
+    F v[kRegs];
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < kRegs; ++r) acc[r] = V::fma(e_p, load_row<V, kType>(row, j + r * V::kWidth), acc[r]);
+    for (uint32_t r = 0; r < kRegs; ++r) v[r] = load_row<V, kType>(row, j + r * V::kWidth);
+#pragma GCC unroll 4
+    for (uint32_t h = 0; h < kHeads; ++h) {
+      const F weight = V::set1(e_p[h * kAttentionChunk]);
+#pragma GCC unroll 8
+      for (uint32_t r = 0; r < kRegs; ++r) acc[h][r] = V::fma(weight, v[r], acc[h][r]);
+    }
   }
+#pragma GCC unroll 4
+  for (uint32_t h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-  for (uint32_t r = 0; r < kRegs; ++r) V::store(o + j + r * V::kWidth, acc[r]);
+    for (uint32_t r = 0; r < kRegs; ++r) V::store(o + h * args.dv + j + r * V::kWidth, acc[h][r]);
+  }
 }
 
-template <typename V, KvType kType>
+// The same for the last elements, fewer than a vector.
+template <typename V, KvType kType, uint32_t kHeads>
 void weigh_part(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, uint32_t j,
                 float* o) noexcept {
   const uint32_t part = args.dv - j;
-  auto acc = V::zero();
-  for (uint32_t p = begin; p < end; ++p) {
-    const auto v = load_row_part<V, kType>(args.v_cache + p * args.v_stride, j, part);
-    acc = V::fma(V::set1(e[p % kAttentionChunk]), v, acc);
+  for (uint32_t h = 0; h < kHeads; ++h) {
+    auto acc = V::zero();
+    for (uint32_t p = begin; p < end; ++p) {
+      const auto v = load_row_part<V, kType>(args.v_cache + p * args.v_stride, j, part);
+      acc = V::fma(V::set1(e[h * kAttentionChunk + p % kAttentionChunk]), v, acc);
+    }
+    V::store_part(o + h * args.dv + j, acc, part);
   }
-  V::store_part(o + j, acc, part);
 }
 
-template <typename V, KvType kType>
+template <typename V, KvType kType, uint32_t kHeads>
 void chunk_weigh(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, float* o) noexcept {
   constexpr uint32_t kW = V::kWidth;
+  constexpr uint32_t kMost = kHeads == 1 ? 8 : 4;  // registers of sums per head
   uint32_t j = 0;
-  for (; j + 8 * kW <= args.dv; j += 8 * kW) weigh_block<V, kType, 8>(args, begin, end, e, j, o);
-  for (; j + 4 * kW <= args.dv; j += 4 * kW) weigh_block<V, kType, 4>(args, begin, end, e, j, o);
-  for (; j + kW <= args.dv; j += kW) weigh_block<V, kType, 1>(args, begin, end, e, j, o);
-  if (j < args.dv) weigh_part<V, kType>(args, begin, end, e, j, o);
+  for (; j + kMost * kW <= args.dv; j += kMost * kW) {
+    weigh_block<V, kType, kHeads, kMost>(args, begin, end, e, j, o);
+  }
+  for (; j + 2 * kW <= args.dv; j += 2 * kW) weigh_block<V, kType, kHeads, 2>(args, begin, end, e, j, o);
+  for (; j + kW <= args.dv; j += kW) weigh_block<V, kType, kHeads, 1>(args, begin, end, e, j, o);
+  if (j < args.dv) weigh_part<V, kType, kHeads>(args, begin, end, e, j, o);
 }
 
 // Calls op(first, n) for the pieces of [0, dv) that fill a vector, and once for the rest.
@@ -168,17 +202,17 @@ void by_vectors(uint32_t dv, Op op) noexcept {
 }
 
 struct ChunkFns {
-  void (*scores)(const AttentionArgs&, uint32_t begin, uint32_t end, float* scores) noexcept;
+  void (*scores)(const AttentionArgs&, const float* q, uint32_t begin, uint32_t end, float* scores) noexcept;
   void (*weigh)(const AttentionArgs&, uint32_t begin, uint32_t end, const float* e, float* o) noexcept;
 };
 
-template <typename V>
+template <typename V, uint32_t kHeads>
 ChunkFns chunk_fns(KvType k_type, KvType v_type) noexcept {
-  ChunkFns fns{chunk_scores<V, KvType::kF16>, chunk_weigh<V, KvType::kF16>};
-  if (k_type == KvType::kF32) fns.scores = chunk_scores<V, KvType::kF32>;
-  if (k_type == KvType::kQ8_0) fns.scores = chunk_scores<V, KvType::kQ8_0>;
-  if (v_type == KvType::kF32) fns.weigh = chunk_weigh<V, KvType::kF32>;
-  if (v_type == KvType::kQ8_0) fns.weigh = chunk_weigh<V, KvType::kQ8_0>;
+  ChunkFns fns{chunk_scores<V, KvType::kF16, kHeads>, chunk_weigh<V, KvType::kF16, kHeads>};
+  if (k_type == KvType::kF32) fns.scores = chunk_scores<V, KvType::kF32, kHeads>;
+  if (k_type == KvType::kQ8_0) fns.scores = chunk_scores<V, KvType::kQ8_0, kHeads>;
+  if (v_type == KvType::kF32) fns.weigh = chunk_weigh<V, KvType::kF32, kHeads>;
+  if (v_type == KvType::kQ8_0) fns.weigh = chunk_weigh<V, KvType::kQ8_0, kHeads>;
   return fns;
 }
 
@@ -196,41 +230,65 @@ void merge(float part_m, float part_l, const float* part_o, uint32_t dv, float& 
   m = merged;
 }
 
+// The sink joins, then out = o / l.
 template <typename V>
-void attention_vec(const AttentionArgs& args) noexcept {
-  const ChunkFns fns = chunk_fns<V>(args.k_type, args.v_type);
-  float* e = args.scratch;
-  float* part_o = args.scratch + kAttentionChunk;
-  float m = kMinusInfinity;
-  float l = 0;
+void finish(const float* sink, float m, float l, uint32_t dv, float* out) noexcept {
+  float factor = 1;
+  if (sink != nullptr) {
+    const float merged = *sink > m ? *sink : m;
+    factor = exp_ref(m - merged);
+    l = __builtin_fmaf(l, factor, exp_ref(*sink - merged));
+  }
+  by_vectors<V>(dv, [&](uint32_t j, uint32_t n) {
+    const auto o = V::mul(load_upto<V>(out + j, n), V::set1(factor));  // times 1 changes nothing
+    store_upto<V>(out + j, V::div(o, V::set1(l)), n);
+  });
+}
+
+// The heads from first_head on, kHeads of them.
+template <typename V, uint32_t kHeads>
+void attend(const AttentionArgs& args, uint32_t first_head) noexcept {
+  const ChunkFns fns = chunk_fns<V, kHeads>(args.k_type, args.v_type);
+  const float* q = args.q + static_cast<uint64_t>(first_head) * args.dk;
+  float* out = args.out + static_cast<uint64_t>(first_head) * args.dv;
+  float* e = args.scratch;                                  // (kHeads, 128)
+  float* part_o = args.scratch + kHeads * kAttentionChunk;  // (kHeads, dv)
+  float m[kHeads];
+  float l[kHeads];
   bool first = true;
   for (uint32_t begin = args.begin; begin < args.end;) {
     const uint32_t chunk_begin = begin - begin % kAttentionChunk;
     const uint32_t end = chunk_begin + kAttentionChunk < args.end ? chunk_begin + kAttentionChunk : args.end;
-    float part_m = 0;
-    float part_l = 0;
-    fns.scores(args, begin, end, e);
-    chunk_exp<V>(e, begin - chunk_begin, end - chunk_begin, part_m, part_l);
-    fns.weigh(args, begin, end, e, first ? args.out : part_o);
-    if (first) {
-      m = part_m;
-      l = part_l;
-    } else {
-      merge<V>(part_m, part_l, part_o, args.dv, m, l, args.out);
+    float part_m[kHeads];
+    float part_l[kHeads];
+    fns.scores(args, q, begin, end, e);
+    for (uint32_t h = 0; h < kHeads; ++h) {
+      chunk_exp<V>(e + h * kAttentionChunk, begin - chunk_begin, end - chunk_begin, part_m[h], part_l[h]);
+    }
+    fns.weigh(args, begin, end, e, first ? out : part_o);
+    for (uint32_t h = 0; h < kHeads; ++h) {
+      if (first) {
+        m[h] = part_m[h];
+        l[h] = part_l[h];
+      } else {
+        merge<V>(part_m[h], part_l[h], part_o + h * args.dv, args.dv, m[h], l[h], out + h * args.dv);
+      }
     }
     first = false;
     begin = end;
   }
-  float factor = 1;
-  if (args.sink != nullptr) {
-    const float merged = *args.sink > m ? *args.sink : m;
-    factor = exp_ref(m - merged);
-    l = __builtin_fmaf(l, factor, exp_ref(*args.sink - merged));
+  for (uint32_t h = 0; h < kHeads; ++h) {
+    finish<V>(args.sink != nullptr ? args.sink + first_head + h : nullptr, m[h], l[h], args.dv, out + h * args.dv);
   }
-  by_vectors<V>(args.dv, [&](uint32_t j, uint32_t n) {
-    const auto o = V::mul(load_upto<V>(args.out + j, n), V::set1(factor));  // times 1 changes nothing
-    store_upto<V>(args.out + j, V::div(o, V::set1(l)), n);
-  });
+}
+
+template <typename V>
+void attention_vec(const AttentionArgs& args) noexcept {
+  constexpr uint32_t kGroup = V::kHeadsOfAGroup;
+  static_assert(kGroup <= kAttentionHeadsAtOnce);
+  uint32_t h = 0;
+  for (; h + kGroup <= args.n_heads; h += kGroup) attend<V, kGroup>(args, h);
+  for (; h < args.n_heads; ++h) attend<V, 1>(args, h);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ struct VecAvx2 {
   using F = __m256;
   using I = __m256i;
   static constexpr uint32_t kWidth = 8;
-  static constexpr uint32_t kKeysAtOnce = 2;  // attention: dot products in flight, of four registers each
+  // attention: heads that share a widened key or value, and keys at once; a dot product takes four registers
+  static constexpr uint32_t kHeadsOfAGroup = 2, kKeysOfAGroup = 1, kKeysOfOneHead = 2;
 
   static F zero() noexcept { return _mm256_setzero_ps(); }
   static F set1(float v) noexcept { return _mm256_set1_ps(v); }

@@ -14,7 +14,7 @@ struct VecAvx512 {
   using F = __m512;
   using I = __m512i;
   static constexpr uint32_t kWidth = 16;
-  static constexpr uint32_t kKeysAtOnce = 8;
+  static constexpr uint32_t kHeadsOfAGroup = 4, kKeysOfAGroup = 2, kKeysOfOneHead = 8;
 
   static F zero() noexcept { return _mm512_setzero_ps(); }
   static F set1(float v) noexcept { return _mm512_set1_ps(v); }
