@@ -3,7 +3,6 @@
 #include "outrider/engine/engine.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,7 +14,7 @@
 #include "engine_run.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/test_rng.h"
-#include "tiny_model.h"
+#include "temp_model.h"
 
 namespace outrider {
 namespace {
@@ -30,23 +29,7 @@ TinyModel tiny_moe() {
   return tiny;
 }
 
-// A tiny model in a file of its own, removed at the end.
-class TinyFile {
- public:
-  explicit TinyFile(const TinyModel& tiny) : path_(unique_path()) { test::write_tiny_model(tiny, path_); }
-  ~TinyFile() { std::remove(path_.c_str()); }
-  TinyFile(const TinyFile&) = delete;
-  TinyFile& operator=(const TinyFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  static std::string unique_path() {
-    static int counter = 0;
-    return ::testing::TempDir() + "engine_test_" + std::to_string(::getpid()) + "_" + std::to_string(counter++) +
-           ".gguf";
-  }
-  std::string path_;
-};
+using TinyFile = test::TempModel;
 
 std::vector<int32_t> some_ids(uint32_t n, uint32_t n_vocab, uint64_t salt = 1) {
   TestRng random(salt);

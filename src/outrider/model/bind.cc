@@ -266,6 +266,12 @@ void bind(Model& model, const ArchRules& rules, const LoadOptions& options) {
          embedding.dims[1], kMaxVocab);
   }
   spec.n_vocab = static_cast<uint32_t>(embedding.dims[1]);
+  const auto* tokens = model.file.metadata.find_strings("tokenizer.ggml.tokens");
+  if (tokens != nullptr && tokens->size() > spec.n_vocab) {
+    fail(ErrorKind::kBadFile,
+         "{}: key tokenizer.ggml.tokens has {} entries, wanted at most the {} rows of token_embd.weight",
+         model.file.metadata.source(), tokens->size(), spec.n_vocab);
+  }
   split_blocks(model);
 
   Binder binder(model, rules);
