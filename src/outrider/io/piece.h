@@ -12,7 +12,7 @@
 
 namespace outrider::io {
 
-inline constexpr uint32_t kMaxErrorRetries = 3;    // EIO: a bus hiccup heals at once or not at all
+inline constexpr uint32_t kMaxErrorRetries = 3;    // EIO at one position: a bus hiccup heals at once or not at all
 inline constexpr uint32_t kMaxInterrupts = 10000;  // EINTR and EAGAIN in a row, so that a broken kernel cannot hang us
 
 struct Piece {
@@ -48,7 +48,7 @@ inline PieceStep advance(Piece& piece, int64_t result) noexcept {
   if (result > 0) {
     piece.pos += static_cast<uint64_t>(result);
     piece.dst += result;
-    piece.n_interrupts = 0;
+    piece.n_interrupts = piece.n_errors = 0;
     if (piece.pos >= piece.wanted_end) return PieceStep::kDone;
     // A direct read that stopped inside a block cannot go on from there: the page cache gives the rest.
     leave_direct(piece);

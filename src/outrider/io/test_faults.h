@@ -56,6 +56,7 @@ struct Faults {
   uint32_t interrupt_every = 0;             // every nth read gets EINTR
   uint32_t again_every = 0;                 // every nth read gets EAGAIN
   uint32_t n_eio = 0;                       // each position fails that often with EIO before it heals
+  std::string file = {};                    // bad_begin to ends_at hold for this file only; empty: for all
   uint64_t bad_begin = 0, bad_end = 0;      // reads that touch this range fail for ever, with bad_error
   int bad_error = EIO;
   uint64_t ends_at = UINT64_MAX;            // the file ends here
@@ -79,10 +80,12 @@ class TestFaults : public FaultPlan {
     }
     if (faults_.interrupt_every != 0 && n_reads_ % faults_.interrupt_every == 0) return {.error = EINTR};
     if (faults_.again_every != 0 && n_reads_ % faults_.again_every == 0) return {.error = EAGAIN};
-    if (op.offset < faults_.bad_end && op.offset + op.n_bytes > faults_.bad_begin) return {.error = faults_.bad_error};
+    const bool is_chosen = faults_.file.empty() || faults_.file == op.path;
+    const uint64_t ends_at = is_chosen ? faults_.ends_at : UINT64_MAX;
+    if (is_chosen && op.offset < faults_.bad_end && op.offset + op.n_bytes > faults_.bad_begin) return {.error = faults_.bad_error};
     if (faults_.n_eio != 0 && n_failed_at_[op.offset]++ < faults_.n_eio) return {.error = EIO};
-    if (op.offset >= faults_.ends_at) return {.max_bytes = 0};
-    uint64_t most = std::min(op.n_bytes, faults_.ends_at - op.offset);
+    if (op.offset >= ends_at) return {.max_bytes = 0};
+    uint64_t most = std::min(op.n_bytes, ends_at - op.offset);
     if (faults_.shorten) most = 1 + random_.below(most);
     return {.max_bytes = most};
   }

@@ -2,6 +2,7 @@
 // lfu: the expert with the smallest decayed count of uses leaves. A use counts 1 when it happens and half of that
 // `half_life` tokens later. Instead of shrinking every count as tokens pass, new uses weigh 2^(tokens / half_life); all
 // counts of one moment compare the same either way. Ties: the older demand, then the lowest id.
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -44,9 +45,12 @@ class LfuPolicy final : public Policy {
 
   void end_step(uint32_t n_tokens) noexcept override {
     half_lives_ += n_tokens / half_life_tokens_;
-    while (half_lives_ > kRescaleExponent) {
-      half_lives_ -= kRescaleExponent;
-      for (Count& count : counts_.all()) count.weight = std::ldexp(count.weight, -kRescaleExponent);
+    if (half_lives_ > kRescaleExponent) {
+      const double n_rescales = std::floor(half_lives_ / kRescaleExponent);
+      half_lives_ -= n_rescales * kRescaleExponent;
+      // Four of them turn any count into 0.
+      const int exponent = kRescaleExponent * static_cast<int>(std::min(n_rescales, 4.0));
+      for (Count& count : counts_.all()) count.weight = std::ldexp(count.weight, -exponent);
     }
     weight_ = std::exp2(half_lives_);
   }

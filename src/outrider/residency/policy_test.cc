@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/residency/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "outrider/base/error.h"
+#include "outrider/base/test_rng.h"
+
+namespace outrider::residency {
+namespace {
+
+constexpr std::array<uint32_t, 2> kExperts = {8, 5};
+
+void use(Policy& policy, uint32_t layer, std::vector<uint32_t> experts, std::vector<uint32_t> uses) {
+  policy.observe(layer, experts, uses);
+}
+
+uint32_t victim_of(const Policy& policy, uint32_t layer, const std::vector<uint32_t>& candidates) {
+  return candidates[policy.victim(layer, candidates)];
+}
+
+TEST(Policy, NamesAndTableAgree) {
+  ASSERT_EQ(policy_names(), (std::vector<std::string_view>{"lru", "lfu"}));
+  for (const std::string_view name : policy_names()) EXPECT_NE(make_policy(name, kExperts, {}), nullptr);
+  EXPECT_THROW(make_policy("LRU", kExperts, {}), Error);
+}
+
+TEST(Policy, LruEvictsTheOldestDemandThenTheFewestUses) {
+  const auto policy = make_policy("lru", kExperts, {});
+  EXPECT_EQ(victim_of(*policy, 0, {5, 3, 7}), 3U);  // never demanded: the lowest id
+  use(*policy, 0, {1, 2, 3}, {4, 9, 4});
+  use(*policy, 0, {0}, {1});
+  use(*policy, 1, {0, 4}, {1, 1});
+  EXPECT_EQ(victim_of(*policy, 0, {0, 2, 3, 1}), 1U);  // 1 and 3 have 4 uses each
+  EXPECT_EQ(victim_of(*policy, 0, {0, 2}), 2U);        // older beats fewer uses
+  EXPECT_EQ(victim_of(*policy, 0, {0, 1, 6}), 6U);
+  EXPECT_EQ(victim_of(*policy, 1, {4, 0}), 0U);        // layers do not mix
+  use(*policy, 0, {1}, {1});
+  EXPECT_EQ(victim_of(*policy, 0, {0, 1}), 0U);
+}
+
+TEST(Policy, LfuCountsHalveEveryHalfLife) {
+  const auto policy = make_policy("lfu", kExperts, {.lfu_half_life_tokens = 10});
+  use(*policy, 0, {1, 2}, {4, 8});
+  EXPECT_EQ(victim_of(*policy, 0, {2, 1}), 1U);
+  policy->end_step(10);
+  use(*policy, 0, {3}, {3});
+  EXPECT_EQ(victim_of(*policy, 0, {1, 3}), 1U);  // 4 are worth 2 now
+  EXPECT_EQ(victim_of(*policy, 0, {2, 3}), 3U);  // 8 are worth 4
+  policy->end_step(5);
+  policy->end_step(5);
+  use(*policy, 0, {4}, {2});
+  EXPECT_EQ(victim_of(*policy, 0, {2, 4}), 2U);  // both worth 2: the older demand
+  EXPECT_TRUE(policy->admit(0, 2, 3));           // 2 against 1.5
+  EXPECT_FALSE(policy->admit(0, 1, 2));
+  EXPECT_TRUE(make_policy("lru", kExperts, {})->admit(0, 1, 2));
+}
+
+// Weights grow as 2^(tokens / half-life); after thousands of half-lives the order of recent counts is still right.
+TEST(Policy, LfuKeepsItsOrderOverAnyNumberOfTokens) {
+  const auto policy = make_policy("lfu", kExperts, {.lfu_half_life_tokens = 1});
+  use(*policy, 0, {1}, {1});
+  policy->end_step(1);
+  for (uint32_t step = 1; step < 3000; ++step) {
+    const uint32_t older = step % 8;
+    const uint32_t newer = (step + 1) % 8;
+    use(*policy, 0, {older, newer}, {1, 1});
+    ASSERT_EQ(victim_of(*policy, 0, {newer, older}), newer) << step;  // used in the step before as well
+    policy->end_step(1);
+  }
+  policy->end_step(UINT32_MAX);
+  use(*policy, 0, {5}, {1});
+  EXPECT_NE(victim_of(*policy, 0, {5, 6}), 5U);
+}
+
+TEST(Policy, TheChoiceDoesNotDependOnTheOrderOfCandidates) {
+  TestRng rng;
+  for (const std::string_view name : policy_names()) {
+    const auto policy = make_policy(name, kExperts, {});
+    for (int step = 0; step < 200; ++step) {
+      std::vector<uint32_t> experts = {0, 1, 2, 3, 4, 5, 6, 7};
+      for (uint32_t i = 0; i < 8; ++i) std::swap(experts[i], experts[i + rng.below(8 - i)]);
+      experts.resize(1 + rng.below(8));
+      std::vector<uint32_t> uses;
+      for (size_t i = 0; i < experts.size(); ++i) uses.push_back(static_cast<uint32_t>(1 + rng.below(3)));
+      policy->observe(0, experts, uses);
+      const uint32_t chosen = victim_of(*policy, 0, experts);
+      std::reverse(experts.begin(), experts.end());
+      ASSERT_EQ(victim_of(*policy, 0, experts), chosen);
+      if (rng.below(4) == 0) policy->end_step(3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace outrider::residency
