@@ -282,7 +282,7 @@ TEST(GgufDamage, RandomBytesChangedNeverBreakTheReader) {
   const std::string bytes = small_image().bytes;
   TestRng rng(21);
   int n_refused = 0;
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = 0; round < 6'000; ++round) {
     std::string changed = bytes;
     for (uint64_t n = 1 + rng.below(4); n > 0; --n) changed[rng.below(672)] = static_cast<char>(rng.next_u64());
     const std::string message = parse_error(changed);
@@ -290,7 +290,7 @@ TEST(GgufDamage, RandomBytesChangedNeverBreakTheReader) {
     ++n_refused;
     ASSERT_TRUE(names_file_and_place(message)) << message;
   }
-  EXPECT_GT(n_refused, 10'000);
+  EXPECT_GT(n_refused, 3'000);
 }
 
 // Largest resident memory of a child that opens `path`, in bytes.
