@@ -153,6 +153,8 @@ TEST(GgufDamage, EachIsToldInFull) {
       {"b dim0", 0, "tensor b: dimension 0 is 0, wanted at least 1"},
       {"b dim0", 33, "tensor b: dimension 0 is 33, wanted a multiple of 32 for type 2 (q4_0)"},
       {"b dim0", (1ULL << 42) + 1, "tensor b: dimension 0 is 4398046511105, wanted a multiple of 32 for type 2 (q4_0)"},
+      {"b dim0", 1ULL << 63, "tensor b: dimension 0 is 9223372036854775808, wanted fewer than 2^63 elements in all"},
+      {"b dim1", 1ULL << 58, "tensor b: dimension 1 is 288230376151711744, wanted fewer than 2^63 elements in all"},
       {"b dim1", 1ULL << 59, "tensor b: dimension 1 is 576460752303423488, wanted fewer than 2^63 elements in all"},
       {"d dim2", (1ULL << 42) + 1,
        "tensor d: data ends at byte 140737488356160, past the end of the file: the tensors need a file of "
