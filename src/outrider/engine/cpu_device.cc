@@ -47,6 +47,15 @@ uint64_t worker_floats(uint32_t max_experts, uint32_t dv) noexcept {
   return align_up(floats, 64);  // 256 bytes apart: workers share no cache line
 }
 
+// Heads of one KV head that a task attends with together (faster, the same bits): the largest divisor of the group that
+// leaves each thread two tasks.
+uint32_t heads_together(uint32_t group, uint32_t n_items, uint32_t n_threads) noexcept {
+  for (uint32_t n = group; n > 1; --n) {
+    if (group % n == 0 && n_items / n >= 2 * n_threads) return n;
+  }
+  return 1;
+}
+
 }  // namespace
 
 CpuDevice::CpuDevice(Isa isa, uint32_t n_threads, uint32_t max_experts, uint32_t dv)
@@ -203,12 +212,15 @@ void CpuDevice::attention(const AttentionShape& shape, const float* q, const KvL
                        [](const RowPlace& a, const RowPlace& b) { return a.position < b.position; })
           ->position +
       1;
-  for_rows(static_cast<uint32_t>(rows.size()) * n_heads, static_cast<uint64_t>(longest) * (dk + dv),
+  const uint32_t n_items_alone = static_cast<uint32_t>(rows.size()) * n_heads;
+  const uint32_t together = heads_together(group, n_items_alone, pool_.n_threads());
+  for_rows(n_items_alone / together, static_cast<uint64_t>(longest) * (dk + dv) * together,
            [&](uint32_t item, uint32_t worker) {
-             const uint32_t row = item / n_heads;
-             const uint32_t head = item % n_heads;
+             const uint64_t first = static_cast<uint64_t>(item) * together;  // (row, head), heads fastest
+             const auto row = static_cast<uint32_t>(first / n_heads);
+             const auto head = static_cast<uint32_t>(first % n_heads);
              const uint64_t kv_head = static_cast<uint64_t>(rows[row].sequence) * n_kv_heads + head / group;
-             attention_({.q = q + static_cast<uint64_t>(item) * dk,
+             attention_({.q = q + first * dk,
                          .k_cache = kv.k + kv_head * kv.k_head_stride,
                          .v_cache = kv.v + kv_head * kv.v_head_stride,
                          .k_stride = kv.k_row_bytes,
@@ -221,7 +233,8 @@ void CpuDevice::attention(const AttentionShape& shape, const float* q, const KvL
                          .end = rows[row].position + 1,
                          .scale = scale,
                          .scratch = worker_scratch(worker),
-                         .out = out + static_cast<uint64_t>(item) * dv});
+                         .out = out + first * dv,
+                         .n_heads = together});
            });
 }
 
