@@ -68,6 +68,16 @@ struct ActTail {
 inline __m256i load_256(const void* p) noexcept { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline __m128i load_128(const void* p) noexcept { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 
+// How far ahead of the row kernels weights are asked for: the hardware's prefetchers stop at each page. Past the end of
+// the weights it does no harm.
+constexpr uint32_t kPrefetchBytes = 2048;
+
+template <uint32_t kBytes>
+inline void prefetch_group(const uint8_t* p) noexcept {
+#pragma GCC unroll 8
+  for (uint32_t at = 0; at < kBytes; at += 64) _mm_prefetch(p + at, _MM_HINT_T0);
+}
+
 template <typename Format>
 inline __m256i times_offset(__m256i v) noexcept {
   if constexpr ((Format::kOffset & (Format::kOffset - 1)) == 0) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outrider/kernels/matmul/formats_256_avx2-inl.h"
+#include "outrider/kernels/matmul/formats_256_avx512-inl.h"
 #include "outrider/kernels/matmul/tile_avx512-inl.h"
 
 namespace outrider::kernels {
 
-void matmul_iq4_xs_avx512(const MatmulArgs& args) noexcept { run_matmul<Wide<GroupIq4Xs>>(args); }
+void matmul_iq4_xs_avx512(const MatmulArgs& args) noexcept { run_matmul<WideIq4Xs>(args); }
 
 }  // namespace outrider::kernels

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outrider/kernels/matmul/formats_32_avx2-inl.h"
+#include "outrider/kernels/matmul/formats_32_avx512-inl.h"
 #include "outrider/kernels/matmul/tile_avx512-inl.h"
 
 namespace outrider::kernels {
 
-void matmul_mxfp4_avx512(const MatmulArgs& args) noexcept { run_matmul<Wide<GroupMxfp4>>(args); }
+void matmul_mxfp4_avx512(const MatmulArgs& args) noexcept { run_matmul<WideMxfp4>(args); }
 
 }  // namespace outrider::kernels

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outrider/kernels/matmul/formats_256_avx2-inl.h"
+#include "outrider/kernels/matmul/formats_256_avx512-inl.h"
 #include "outrider/kernels/matmul/tile_avx512-inl.h"
 
 namespace outrider::kernels {
 
-void matmul_q2_k_avx512(const MatmulArgs& args) noexcept { run_matmul<Wide<GroupQ2K>>(args); }
+void matmul_q2_k_avx512(const MatmulArgs& args) noexcept { run_matmul<WideQ2K>(args); }
 
 }  // namespace outrider::kernels

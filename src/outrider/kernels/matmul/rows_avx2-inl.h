@@ -57,6 +57,7 @@ void run_tile(const MatmulArgs& args, uint32_t first, uint32_t count) noexcept {
     for (__m256& lanes : acc) lanes = _mm256_setzero_ps();
     __m256i codes[8];
     for (uint32_t g = 0; g < n_groups; ++g, p += Format::kBytes) {
+      prefetch_group<Format::kBytes>(p + kPrefetchBytes);
       unpack_codes<Format>(p, codes);
       const GroupScales s = Format::scales(p);
       for (uint32_t t = 0; t < n; ++t) acc[t] = join_codes<Format>(acc[t], codes, s, act_at(acts[t], g));

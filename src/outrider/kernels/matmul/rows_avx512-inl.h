@@ -8,16 +8,23 @@
 namespace outrider::kernels {
 namespace {
 
-// A format as the AVX-512 kernels see it: unsigned codes, two blocks to a register. int8 codes get 128 added.
-template <typename Group>
-struct Wide : Group {
-  static constexpr int kOffset = Group::kSigned ? 128 : Group::kOffset;
-  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    const __m512i codes =
-        _mm512_inserti64x4(_mm512_castsi256_si512(Group::codes(p, 2 * j)), Group::codes(p, 2 * j + 1), 1);
-    return Group::kSigned ? _mm512_xor_si512(codes, _mm512_set1_epi8(-128)) : codes;
-  }
-};
+// A format of group_avx2-inl.h with, besides,
+//   pair(p, j)   the 64 codes of blocks 2 * j and 2 * j + 1 as unsigned bytes: int8 codes get kOffset = 128 added.
+
+// Two times 16 bytes, `stride` apart, to two times 32 nibbles: of each, the low ones, then the high ones.
+inline __m512i nibble_pair(const uint8_t* p, uint32_t stride) noexcept {
+  constexpr int64_t kFour = 0x0004000400040004;
+  const __m512i shift = _mm512_setr_epi64(0, 0, kFour, kFour, 0, 0, kFour, kFour);
+  const __m512i first = _mm512_broadcast_i32x4(load_128(p));
+  const __m512i both = _mm512_mask_broadcast_i32x4(first, 0xFF00, load_128(p + stride));
+  return _mm512_and_si512(_mm512_srlv_epi16(both, shift), _mm512_set1_epi8(15));
+}
+
+// The table for shuffles, with `offset` added to its values.
+inline __m512i wide_table(const int8_t (&table)[16], int offset) noexcept {
+  const __m128i values = _mm_add_epi8(load_128(table), _mm_set1_epi8(static_cast<char>(offset)));
+  return _mm512_broadcast_i32x4(values);
+}
 
 // Per 128-bit part: (sum of a, sum of b) of the four int32 each, twice: a, b, a, b in pairs of partial sums.
 inline __m512i add_pairs(__m512i a, __m512i b) noexcept {
@@ -59,6 +66,7 @@ void run_token(const MatmulArgs& args, uint32_t i) noexcept {
     __m256 acc = _mm256_setzero_ps();
     __m512i codes[4];
     for (uint32_t g = 0; g < n_groups; ++g, p += Format::kBytes) {
+      prefetch_group<Format::kBytes>(p + kPrefetchBytes);
       unpack_pairs<Format>(p, codes);
       acc = join_pairs<Format>(acc, codes, Format::scales(p), act_at(act, g));
     }

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formats with blocks of 256 elements for the AVX-512 kernels (rows_avx512-inl.h says what a format is there).
+#pragma once
+
+#include "outrider/kernels/matmul/formats_256_avx2-inl.h"
+#include "outrider/kernels/matmul/rows_avx512-inl.h"
+
+namespace outrider::kernels {
+namespace {
+
+// 32 bytes twice.
+inline __m512i twice(const uint8_t* p) noexcept { return _mm512_broadcast_i64x4(load_256(p)); }
+
+// `low` in every byte of the first block, `high` in those of the second.
+inline __m512i byte_pair(int low, int high) noexcept {
+  return _mm512_inserti64x4(_mm512_set1_epi8(static_cast<char>(low)), _mm256_set1_epi8(static_cast<char>(high)), 1);
+}
+
+// Bits [shift, ...) of each byte of the first block, [shift + step, ...) of the second, under `mask`.
+inline __m512i shift_pair(__m512i v, uint32_t shift, uint32_t step, int mask) noexcept {
+  const auto low = static_cast<short>(shift);
+  const auto high = static_cast<short>(shift + step);
+  const __m512i counts = _mm512_inserti64x4(_mm512_set1_epi16(low), _mm256_set1_epi16(high), 1);
+  return _mm512_and_si512(_mm512_srlv_epi16(v, counts), _mm512_set1_epi8(static_cast<char>(mask)));
+}
+
+// Adds `value` where the bit of block 2 * j or 2 * j + 1 is set in the 32 bytes at p.
+inline __m512i add_high_bit(__m512i codes, const uint8_t* p, uint32_t j, int value) noexcept {
+  const __mmask64 set = _mm512_test_epi8_mask(twice(p), byte_pair(1 << (2 * j), 2 << (2 * j)));
+  return _mm512_mask_add_epi8(codes, set, codes, _mm512_set1_epi8(static_cast<char>(value)));
+}
+
+struct WideQ2K : GroupQ2K {
+  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
+    return shift_pair(twice(p + Block::kQs + 32 * (j / 2)), 4 * (j % 2), 2, 3);
+  }
+};
+
+struct WideQ3K : GroupQ3K {
+  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
+    const __m512i low = shift_pair(twice(p + Block::kQs + 32 * (j / 2)), 4 * (j % 2), 2, 3);
+    return add_high_bit(low, p + Block::kHmask, j, 4);
+  }
+};
+
+struct WideQ4K : GroupQ4K {
+  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
+    return shift_pair(twice(p + Block::kQs + 32 * j), 0, 4, 15);
+  }
+};
+
+struct WideQ5K : GroupQ5K {
+  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
+    return add_high_bit(shift_pair(twice(p + Block::kQs + 32 * j), 0, 4, 15), p + Block::kQh, j, 16);
+  }
+};
+
+struct WideQ6K : GroupQ6K {
+  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
+    // Both blocks of a pair use the same nibble of 64 bytes in a row; their upper two bits come from 32 bytes.
+    const uint32_t half = j / 2;
+    const bool is_upper = j % 2 != 0;
+    const __m512i ql = _mm512_loadu_si512(p + Block::kQl + 64 * half);
+    const __m512i low = _mm512_and_si512(is_upper ? _mm512_srli_epi16(ql, 4) : ql, _mm512_set1_epi8(15));
+    // Rotating dwords moves the two bits to bits 4 and 5 of their own byte; the mask drops what came from others.
+    const __m512i counts = is_upper ? _mm512_inserti64x4(_mm512_set1_epi32(0), _mm256_set1_epi32(30), 1)
+                                    : _mm512_inserti64x4(_mm512_set1_epi32(4), _mm256_set1_epi32(2), 1);
+    const __m512i high = _mm512_rolv_epi32(twice(p + Block::kQh + 32 * half), counts);
+    return _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi8(0x30)));
+  }
+};
+
+struct WideIq4Xs : GroupIq4Xs {
+  static constexpr int kOffset = 128;
+  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
+    const __m512i codes = nibble_pair(p + Block::kQs + 32 * j, 16);
+    return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), codes);
+  }
+};
+
+}  // namespace
+}  // namespace outrider::kernels
