@@ -8,7 +8,8 @@
 
 namespace outrider::apps {
 
-// void add_NAME(CLI::App& app);
+void add_quantize(CLI::App& app);
+void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_inspect(CLI::App& app);
 

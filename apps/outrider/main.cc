@@ -35,6 +35,8 @@ int main(int argc, char** argv) {
   outrider::apps::add_tokenize(app);
   outrider::apps::add_inspect(app);
   for (CLI::App* sub : app.get_subcommands(nullptr)) sub->fallthrough(false);
+  outrider::apps::add_quantize(app);
+  outrider::apps::add_synth(app);
   read_environment(app);
   try {
     app.parse(argc, argv);
