@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <utility>
 
 #include "outrider/base/aligned_buffer.h"
 #include "outrider/base/check.h"
 #include "outrider/base/checked.h"
 #include "outrider/base/error.h"
 #include "outrider/io/reader.h"
-#include "outrider/residency/layer_table.h"
+#include "outrider/residency/placer.h"
 #include "outrider/residency/policy.h"
 #include "outrider/residency/slab_layout.h"
 
@@ -17,17 +19,15 @@ namespace outrider::residency {
 
 namespace {
 
-constexpr uint32_t kNone = UINT32_MAX;
-
 // free -> loading -> pinned <-> resident -> loading (for another expert). A failed load goes back to free.
 enum class SlotState : uint8_t { kFree, kLoading, kResident, kPinned };
 
 struct Slot {
-  uint32_t expert = kNone;
+  uint32_t expert = kNoExpert;
   uint32_t generation = 0;   // changes with every claim
   uint32_t n_parts_left = 0; // reads under way
-  uint32_t queue_head = kNone;  // experts of the open pass that take this slot afterwards, in order (rounds)
-  uint32_t queue_tail = kNone;
+  uint32_t queue_head = kNoExpert;  // experts of the open pass that take this slot afterwards, in order (rounds)
+  uint32_t queue_tail = kNoExpert;
   SlotState state = SlotState::kFree;
   bool failed = false;
   std::array<const std::byte*, kMaxSlabParts> parts = {};
@@ -73,9 +73,9 @@ void check_ranges(std::span<const LayerSource> layers, const io::Reader& reader)
 
 }  // namespace
 
-// Whose bytes are where while a pass is open: a slot is pinned from the moment its expert is a hit or has landed until
-// done(). Which expert takes which slot is settled in begin(), from the demands alone: those that must wait for a slot
-// of this same pass stand in that slot's queue, so neither the order of reads nor that of done() can change a victim.
+// Carries out what the placer has settled: a slot is pinned from the moment its expert is a hit or has landed until
+// done(); an expert that must wait for a slot of its own pass stands in that slot's queue, so neither the order of reads
+// nor that of done() can change who takes whose place.
 struct ExpertStore::Impl {
   explicit Impl(StoreOptions store_options);
 
@@ -84,7 +84,7 @@ struct ExpertStore::Impl {
   void done(std::span<const ReadySlab> slabs) noexcept;
   void close() noexcept;
 
-  void place_misses();
+  void claim_or_queue(uint32_t slot_idx, uint32_t expert) noexcept;
   void claim(uint32_t slot_idx, uint32_t expert) noexcept;
   void claim_from_queue(uint32_t slot_idx) noexcept;
   void submit_claimed() noexcept;
@@ -96,11 +96,10 @@ struct ExpertStore::Impl {
   StoreOptions options;
   SlabLayout layout;
   uint32_t n_slots_per_layer = 0;
-  std::unique_ptr<Policy> policy;
+  std::optional<Placer> placer;
   StoreCounters counters;
   std::vector<std::string> warnings;
   std::vector<Slot> slots;           // all layers
-  LayerTable<uint32_t> slot_of;      // position in `slots` that an expert holds or loads into, or kNone
   AlignedBuffer arena;               // outlives the reader, which writes into it
   std::unique_ptr<io::Reader> reader;
 
@@ -114,13 +113,8 @@ struct ExpertStore::Impl {
   bool has_thrown = false;
   std::string error;         // of the first read that failed
   std::vector<ReadySlab> ready;
-  std::vector<uint32_t> misses;
   std::vector<uint32_t> queue_next;  // by expert: the one behind it in its slot's queue
-  std::vector<uint64_t> seen_in;     // by expert: last pass that demanded it
-  uint64_t pass_id = 0;
-  std::vector<uint32_t> candidates;       // experts
-  std::vector<uint32_t> candidate_slots;  // their slots, in the layer
-  std::vector<uint32_t> occupants;        // by slot in the layer: who holds it after the rounds planned so far
+  std::vector<uint32_t> occupants;   // by slot in the layer: scratch of close()
   std::vector<io::ReadRequest> requests;
   std::array<io::ReadDone, 32> reads;
 };
@@ -130,8 +124,8 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
       layout(make_slab_layout(options.layers, options.slots_per_layer, options.direct)) {
   if (options.slots_per_layer == 0) fail(ErrorKind::kBadArgument, "expert cache: 0 slots a layer, wanted at least 1");
   const std::vector<uint32_t> n_experts = expert_counts(options.layers);
-  policy = make_policy(options.policy, n_experts, {.lfu_half_life_tokens = options.lfu_half_life_tokens});
-  slot_of = LayerTable<uint32_t>(n_experts, kNone);
+  placer.emplace(n_experts, options.slots_per_layer,
+                 make_policy(options.policy, n_experts, {.lfu_half_life_tokens = options.lfu_half_life_tokens}));
   slots.resize(layout.n_slots);
 
   uint32_t max_requests = 1;
@@ -153,12 +147,8 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   arena = AlignedBuffer(layout.n_bytes, "expert cache");
 
   ready.reserve(max_experts);
-  misses.reserve(max_experts);
-  queue_next.assign(max_experts, kNone);
-  seen_in.assign(max_experts, 0);
-  candidates.reserve(n_slots_per_layer);
-  candidate_slots.reserve(n_slots_per_layer);
-  occupants.assign(n_slots_per_layer, kNone);
+  queue_next.assign(max_experts, kNoExpert);
+  occupants.reserve(n_slots_per_layer);
   requests.reserve(max_requests);
 }
 
@@ -166,96 +156,44 @@ void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> expe
   OUTRIDER_CHECK(!is_open, "a pass of layer {} is open", layer);
   OUTRIDER_CHECK(layer_idx < options.layers.size(), "layer {} of {}", layer_idx, options.layers.size());
   OUTRIDER_CHECK(experts.size() == uses.size(), "{} experts, {} uses", experts.size(), uses.size());
-  ++pass_id;
   for (const uint32_t expert : experts) {
     OUTRIDER_CHECK(expert < options.layers[layer_idx].n_experts, "layer {} expert {}", layer_idx, expert);
-    OUTRIDER_CHECK(seen_in[expert] != pass_id, "layer {} expert {} is demanded twice", layer_idx, expert);
-    seen_in[expert] = pass_id;
   }
+  const Placer::Plan plan = placer->place(layer_idx, experts, uses);
   is_open = true;
   layer = layer_idx;
   ready.clear();
-  misses.clear();
   n_handed_out = 0;
   has_thrown = false;
   error.clear();
-
-  policy->observe(layer, experts, uses);
-  for (const uint32_t expert : experts) {
-    const uint32_t slot_idx = slot_of.at(layer, expert);
-    if (slot_idx == kNone) {
-      misses.push_back(expert);
-    } else {
-      give(slot_idx);
-    }
-  }
+  const uint32_t first_slot = layout.layers[layer].first_slot;
+  for (const Placement& hit : plan.hits) give(first_slot + hit.slot_idx);
+  for (const Placement& load : plan.loads) claim_or_queue(first_slot + load.slot_idx, load.expert);
+  submit_claimed();
+  n_missing = static_cast<uint32_t>(plan.loads.size());
   counters.demanded += experts.size();
-  counters.hits += experts.size() - misses.size();
-  counters.misses += misses.size();
-  n_missing = static_cast<uint32_t>(misses.size());
-  if (!misses.empty()) place_misses();
+  counters.hits += plan.hits.size();
+  counters.misses += plan.loads.size();
 }
 
-// Gives every miss its slot: a free one, else that of an expert which this pass does not need, else (rounds) the turn
-// behind an expert of this pass. A round uses each slot once, so that its reads run side by side.
-void ExpertStore::Impl::place_misses() {
-  const std::span<Slot> in_layer = layer_slots();
-  const uint32_t first_slot = layout.layers[layer].first_slot;
-  auto miss = misses.begin();
-  candidates.clear();
-  candidate_slots.clear();
-  for (uint32_t i = 0; i < in_layer.size() && miss != misses.end(); ++i) {
-    if (in_layer[i].state == SlotState::kFree) claim(first_slot + i, *miss++);
+void ExpertStore::Impl::claim_or_queue(uint32_t slot_idx, uint32_t expert) noexcept {
+  Slot& slot = slots[slot_idx];
+  if (slot.state == SlotState::kFree || slot.state == SlotState::kResident) {
+    claim(slot_idx, expert);
+    return;
   }
-  const auto take_victim = [this] {
-    const uint32_t choice = policy->victim(layer, candidates);
-    OUTRIDER_CHECK(choice < candidates.size(), "policy {} chose {} of {}", options.policy, choice, candidates.size());
-    const uint32_t slot_in_layer = candidate_slots[choice];
-    candidates[choice] = candidates.back();
-    candidate_slots[choice] = candidate_slots.back();
-    candidates.pop_back();
-    candidate_slots.pop_back();
-    return slot_in_layer;
-  };
-  if (miss != misses.end()) {
-    for (uint32_t i = 0; i < in_layer.size(); ++i) {
-      if (in_layer[i].state != SlotState::kResident) continue;
-      candidates.push_back(in_layer[i].expert);
-      candidate_slots.push_back(i);
-    }
-  }
-  while (miss != misses.end() && !candidates.empty()) claim(first_slot + take_victim(), *miss++);
-
-  for (uint32_t i = 0; i < in_layer.size(); ++i) occupants[i] = in_layer[i].expert;
-  while (miss != misses.end()) {
-    if (candidates.empty()) {
-      for (uint32_t i = 0; i < in_layer.size(); ++i) {
-        candidates.push_back(occupants[i]);
-        candidate_slots.push_back(i);
-      }
-    }
-    const uint32_t slot_in_layer = take_victim();
-    Slot& slot = in_layer[slot_in_layer];
-    (slot.queue_tail == kNone ? slot.queue_head : queue_next[slot.queue_tail]) = *miss;
-    slot.queue_tail = *miss;
-    queue_next[*miss] = kNone;
-    occupants[slot_in_layer] = *miss++;
-  }
-  submit_claimed();
+  (slot.queue_tail == kNoExpert ? slot.queue_head : queue_next[slot.queue_tail]) = expert;
+  slot.queue_tail = expert;
+  queue_next[expert] = kNoExpert;
 }
 
 // From here on the slot belongs to `expert`; the reads are sent by submit_claimed().
 void ExpertStore::Impl::claim(uint32_t slot_idx, uint32_t expert) noexcept {
   Slot& slot = slots[slot_idx];
   OUTRIDER_CHECK(slot.state == SlotState::kFree || slot.state == SlotState::kResident);
-  OUTRIDER_CHECK(slot_of.at(layer, expert) == kNone, "layer {} expert {} has a slot", layer, expert);
-  if (slot.state == SlotState::kResident) {
-    slot_of.at(layer, slot.expert) = kNone;
-    ++counters.evicted;
-  }
+  if (slot.state == SlotState::kResident) ++counters.evicted;
   const LayerSource& source = options.layers[layer];
   const LayerLayout& place = layout.layers[layer];
-  slot_of.at(layer, expert) = slot_idx;
   slot.expert = expert;
   ++slot.generation;
   slot.n_parts_left = source.n_parts;
@@ -278,9 +216,9 @@ void ExpertStore::Impl::claim(uint32_t slot_idx, uint32_t expert) noexcept {
 void ExpertStore::Impl::claim_from_queue(uint32_t slot_idx) noexcept {
   Slot& slot = slots[slot_idx];
   const uint32_t expert = slot.queue_head;
-  if (expert == kNone) return;
+  if (expert == kNoExpert) return;
   slot.queue_head = queue_next[expert];
-  if (slot.queue_head == kNone) slot.queue_tail = kNone;
+  if (slot.queue_head == kNoExpert) slot.queue_tail = kNoExpert;
   claim(slot_idx, expert);
 }
 
@@ -320,8 +258,7 @@ void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
   --n_loading;
   --n_missing;
   if (slot.failed) {
-    slot_of.at(layer, slot.expert) = kNone;
-    slot.expert = kNone;
+    slot.expert = kNoExpert;
     slot.state = SlotState::kFree;
     claim_from_queue(tag.slot);
   } else {
@@ -371,15 +308,17 @@ void ExpertStore::Impl::done(std::span<const ReadySlab> slabs) noexcept {
 
 // Experts that still wait for a slot lapse; reads under way are waited for, since the kernel writes into their slots.
 void ExpertStore::Impl::close() noexcept {
-  if (n_pinned != 0 || n_missing != 0) {
-    for (Slot& slot : layer_slots()) slot.queue_head = slot.queue_tail = kNone;
-    while (n_loading > 0) collect(true);
-    for (Slot& slot : layer_slots()) {
-      if (slot.state == SlotState::kPinned) slot.state = SlotState::kResident;
-    }
-    n_pinned = n_missing = 0;
-  }
   is_open = false;
+  if (n_pinned == 0 && n_missing == 0 && error.empty()) return;
+  for (Slot& slot : layer_slots()) slot.queue_head = slot.queue_tail = kNoExpert;
+  while (n_loading > 0) collect(true);
+  occupants.clear();
+  for (Slot& slot : layer_slots()) {
+    if (slot.state == SlotState::kPinned) slot.state = SlotState::kResident;
+    occupants.push_back(slot.expert);
+  }
+  n_pinned = n_missing = 0;
+  placer->restore(layer, occupants);
 }
 
 ExpertStore::ExpertStore(StoreOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -391,7 +330,7 @@ LayerPass ExpertStore::begin(uint32_t layer, std::span<const uint32_t> expert_id
   return LayerPass(*impl_);
 }
 
-void ExpertStore::end_step(uint32_t n_tokens) noexcept { impl_->policy->end_step(n_tokens); }
+void ExpertStore::end_step(uint32_t n_tokens) noexcept { impl_->placer->end_step(n_tokens); }
 const StoreCounters& ExpertStore::counters() const noexcept { return impl_->counters; }
 uint32_t ExpertStore::slots_per_layer() const noexcept { return impl_->n_slots_per_layer; }
 uint64_t ExpertStore::arena_bytes() const noexcept { return impl_->layout.n_bytes; }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/residency/placer.h"
+
+#include <algorithm>
+
+#include "outrider/base/check.h"
+
+namespace outrider::residency {
+
+Placer::Placer(std::span<const uint32_t> n_experts, uint32_t slots_per_layer, std::unique_ptr<Policy> policy)
+    : policy_(std::move(policy)), slot_of_(n_experts, kNoSlot) {
+  OUTRIDER_CHECK(slots_per_layer > 0);
+  uint32_t max_experts = 0;
+  for (const uint32_t n : n_experts) {
+    occupants_.emplace_back(std::min(n, slots_per_layer), kNoExpert);
+    max_experts = std::max(max_experts, n);
+  }
+  role_.assign(max_experts, Role::kNone);
+  hits_.reserve(max_experts);
+  loads_.reserve(max_experts);
+  misses_.reserve(max_experts);
+  hot_hits_.reserve(max_experts);
+  candidates_.reserve(max_experts);
+  candidate_slots_.reserve(max_experts);
+}
+
+Placer::Plan Placer::place(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses) {
+  hits_.clear();
+  loads_.clear();
+  misses_.clear();
+  policy_->observe(layer, experts, uses);
+  for (const uint32_t expert : experts) {
+    const uint32_t slot_idx = slot_of_.at(layer, expert);
+    OUTRIDER_CHECK(role_[expert] == Role::kNone, "layer {} expert {} is demanded twice", layer, expert);
+    role_[expert] = slot_idx == kNoSlot ? Role::kMiss : Role::kHit;
+    if (slot_idx == kNoSlot) {
+      misses_.push_back(expert);
+    } else {
+      hits_.push_back({.expert = expert, .slot_idx = slot_idx});
+    }
+  }
+  if (!misses_.empty()) {
+    const std::vector<uint32_t>& occupants = occupants_[layer];
+    if (experts.size() > occupants.size()) rank_for_rounds(layer, experts);
+    auto miss = misses_.begin();
+    candidates_.clear();
+    candidate_slots_.clear();
+    for (uint32_t slot_idx = 0; slot_idx < occupants.size() && miss != misses_.end(); ++slot_idx) {
+      const uint32_t occupant = occupants[slot_idx];
+      if (occupant == kNoExpert) {
+        load_into(layer, slot_idx, *miss++);
+      } else if (role_[occupant] == Role::kNone) {
+        candidates_.push_back(occupant);
+        candidate_slots_.push_back(slot_idx);
+      }
+    }
+    while (miss != misses_.end()) {
+      while (miss != misses_.end() && !candidates_.empty()) load_into(layer, take_coldest(layer).slot_idx, *miss++);
+      // A new round: each slot that takes turns is used once more.
+      for (uint32_t slot_idx = 0; slot_idx < occupants.size() && miss != misses_.end(); ++slot_idx) {
+        if (role_[occupants[slot_idx]] == Role::kKept) continue;
+        candidates_.push_back(occupants[slot_idx]);
+        candidate_slots_.push_back(slot_idx);
+      }
+    }
+  }
+  for (const uint32_t expert : experts) role_[expert] = Role::kNone;
+  return {.hits = hits_, .loads = loads_};
+}
+
+// The demand does not fit: orders the misses from cold to hot, and marks the hits that keep their slots.
+void Placer::rank_for_rounds(uint32_t layer, std::span<const uint32_t> experts) noexcept {
+  candidates_.assign(experts.begin(), experts.end());
+  candidate_slots_.assign(experts.size(), kNoSlot);
+  misses_.clear();
+  hot_hits_.clear();
+  const size_t n_slots = occupants_[layer].size();
+  while (!candidates_.empty()) {
+    const bool is_hot = candidates_.size() <= n_slots;
+    const uint32_t expert = take_coldest(layer).expert;
+    if (role_[expert] == Role::kMiss) {
+      misses_.push_back(expert);
+    } else if (is_hot) {
+      hot_hits_.push_back(expert);
+    }
+  }
+  const size_t n_kept = std::min(hot_hits_.size(), n_slots / 2);
+  for (size_t i = hot_hits_.size() - n_kept; i < hot_hits_.size(); ++i) role_[hot_hits_[i]] = Role::kKept;
+}
+
+void Placer::load_into(uint32_t layer, uint32_t slot_idx, uint32_t expert) noexcept {
+  uint32_t& occupant = occupants_[layer][slot_idx];
+  if (occupant != kNoExpert) slot_of_.at(layer, occupant) = kNoSlot;
+  occupant = expert;
+  slot_of_.at(layer, expert) = slot_idx;
+  loads_.push_back({.expert = expert, .slot_idx = slot_idx});
+}
+
+Placement Placer::take_coldest(uint32_t layer) noexcept {
+  const uint32_t choice = policy_->victim(layer, candidates_);
+  OUTRIDER_CHECK(choice < candidates_.size(), "the policy chose {} of {}", choice, candidates_.size());
+  const Placement taken = {.expert = candidates_[choice], .slot_idx = candidate_slots_[choice]};
+  candidates_[choice] = candidates_.back();
+  candidate_slots_[choice] = candidate_slots_.back();
+  candidates_.pop_back();
+  candidate_slots_.pop_back();
+  return taken;
+}
+
+void Placer::restore(uint32_t layer, std::span<const uint32_t> occupants) noexcept {
+  OUTRIDER_CHECK(occupants.size() == occupants_[layer].size());
+  for (const uint32_t expert : occupants_[layer]) {
+    if (expert != kNoExpert) slot_of_.at(layer, expert) = kNoSlot;
+  }
+  for (uint32_t slot_idx = 0; slot_idx < occupants.size(); ++slot_idx) {
+    occupants_[layer][slot_idx] = occupants[slot_idx];
+    if (occupants[slot_idx] != kNoExpert) slot_of_.at(layer, occupants[slot_idx]) = slot_idx;
+  }
+}
+
+}  // namespace outrider::residency

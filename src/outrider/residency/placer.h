@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which expert takes which slot: the pure half of the store. A demand is settled whole, from the sequence of demands
+// alone, before a byte is read, so the store and a simulator that replays a trace come to the same hits, misses and
+// victims at every step. Memory is fixed at construction. Threads: thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "outrider/residency/layer_table.h"
+#include "outrider/residency/policy.h"
+
+namespace outrider::residency {
+
+inline constexpr uint32_t kNoExpert = UINT32_MAX;
+
+struct Placement {
+  uint32_t expert = 0;
+  uint32_t slot_idx = 0;  // in the layer
+};
+
+class Placer {
+ public:
+  // Layers may differ in their number of experts; each has min(slots_per_layer, its experts) slots. slots_per_layer > 0.
+  Placer(std::span<const uint32_t> n_experts, uint32_t slots_per_layer, std::unique_ptr<Policy> policy);
+
+  struct Plan {
+    std::span<const Placement> hits;   // resident; in the order of the demand
+    std::span<const Placement> loads;  // misses; each slot's in the order in which they take it
+  };
+  // `experts` are distinct. A load takes a free slot, else that of an expert which this demand does not need. When there
+  // are no more of those, experts of this demand take turns (rounds): a load whose slot is named before, by a hit or a
+  // load, waits until that one has been used. Coldest go first by the policy's judgement and the hottest stay, but at
+  // least half of the slots take turns, so that reads run side by side. The spans hold until the next call.
+  Plan place(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses);
+
+  void end_step(uint32_t n_tokens) noexcept { policy_->end_step(n_tokens); }
+
+  // A plan was not carried out to its end: this is what the layer's slots really hold (kNoExpert: nothing).
+  void restore(uint32_t layer, std::span<const uint32_t> occupants) noexcept;
+
+  uint32_t n_slots(uint32_t layer) const noexcept { return static_cast<uint32_t>(occupants_[layer].size()); }
+  // Who holds the slots when the plan has been carried out.
+  std::span<const uint32_t> occupants(uint32_t layer) const noexcept { return occupants_[layer]; }
+
+ private:
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+  enum class Role : uint8_t { kNone, kHit, kMiss, kKept };
+
+  void rank_for_rounds(uint32_t layer, std::span<const uint32_t> experts) noexcept;
+  void load_into(uint32_t layer, uint32_t slot_idx, uint32_t expert) noexcept;
+  Placement take_coldest(uint32_t layer) noexcept;
+
+  std::unique_ptr<Policy> policy_;
+  LayerTable<uint32_t> slot_of_;                   // the slot that an expert holds, or kNoSlot
+  std::vector<std::vector<uint32_t>> occupants_;  // by layer and slot: its expert, or kNoExpert
+
+  // Scratch of one call; sized at construction.
+  std::vector<Role> role_;  // by expert: its part in this demand
+  std::vector<Placement> hits_;
+  std::vector<Placement> loads_;
+  std::vector<uint32_t> misses_;
+  std::vector<uint32_t> hot_hits_;         // from cold to hot
+  std::vector<uint32_t> candidates_;       // what the policy chooses from
+  std::vector<uint32_t> candidate_slots_;  // beside it
+};
+
+}  // namespace outrider::residency
