@@ -65,6 +65,7 @@ CpuDevice::CpuDevice(Isa isa, uint32_t n_threads, uint32_t max_experts, uint32_t
       quantize_act_(kernels::choose_quantize_act(isa)),
       rope_(kernels::choose_rope(isa)),
       attention_(kernels::choose_attention(isa)),
+      route_(kernels::choose_route(isa)),
       store_kv_(kernels::choose_store_kv(isa)),
       elementwise_(kernels::choose_elementwise(isa)),
       scratch_floats_(worker_floats(max_experts, dv)),
@@ -242,8 +243,8 @@ uint32_t CpuDevice::route(const RouteArgs& args) {
   std::atomic<uint32_t> bad_row{args.n_rows};
   for_rows(args.n_rows, 16ULL * args.spec.n_experts, [&](uint32_t row, uint32_t worker) {
     const uint64_t at = static_cast<uint64_t>(row) * args.spec.n_used;
-    if (kernels::route(args.spec, args.logits + static_cast<uint64_t>(row) * args.spec.n_experts, args.selection_bias,
-                       worker_scratch(worker), args.ids + at, args.weights + at)) {
+    if (route_(args.spec, args.logits + static_cast<uint64_t>(row) * args.spec.n_experts, args.selection_bias,
+               worker_scratch(worker), args.ids + at, args.weights + at)) {
       return;
     }
     uint32_t seen = bad_row.load(std::memory_order_relaxed);

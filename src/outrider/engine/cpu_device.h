@@ -58,6 +58,7 @@ class CpuDevice final : public Device {
   kernels::QuantizeActFn quantize_act_;
   kernels::RopeFn rope_;
   kernels::AttentionFn attention_;
+  kernels::RouteFn route_;
   kernels::StoreKvFn store_kv_;
   const kernels::ElementwiseFns& elementwise_;
   std::array<kernels::MatmulFn, kTypeIds> matmul_ = {};

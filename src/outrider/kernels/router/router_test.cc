@@ -11,6 +11,7 @@
 
 #include "outrider/base/test_rng.h"
 #include "outrider/kernels/isa_test.h"
+#include "outrider/kernels/router/router_variants.h"
 
 namespace outrider::kernels {
 namespace {
@@ -23,12 +24,21 @@ struct Routed {
   std::vector<float> weights;
 };
 
+// Of the reference; every variant that the processor has must give the same bits.
 Routed run(const RouterSpec& spec, const std::vector<float>& logits, const std::vector<float>& bias = {}) {
-  Routed r{false, std::vector<uint32_t>(spec.n_used, 99999), std::vector<float>(spec.n_used, -1)};
-  std::vector<float> scratch(3 * spec.n_experts);
-  r.is_number =
-      route(spec, logits.data(), bias.empty() ? nullptr : bias.data(), scratch.data(), r.ids.data(), r.weights.data());
-  return r;
+  Routed want;
+  for (const RouteVariant& variant : route_variants()) {
+    if (!isa_supported(variant.needs)) continue;
+    Routed r{false, std::vector<uint32_t>(spec.n_used, 99999), std::vector<float>(spec.n_used, -1)};
+    std::vector<float> scratch(3 * spec.n_experts);
+    r.is_number = variant.fn(spec, logits.data(), bias.empty() ? nullptr : bias.data(), scratch.data(), r.ids.data(),
+                             r.weights.data());
+    if (variant.needs == Isa::kScalar) want = r;
+    EXPECT_EQ(want.is_number, r.is_number) << isa_name(variant.needs);
+    EXPECT_EQ(want.ids, r.ids) << isa_name(variant.needs);
+    EXPECT_TRUE(same_bits(want.weights, r.weights)) << isa_name(variant.needs);
+  }
+  return want;
 }
 
 std::vector<double> scores_in_double(RouterScore score, const std::vector<float>& logits) {
@@ -206,6 +216,33 @@ TEST(Router, NanIsReportedAndNeverIndexesMemory) {  // MOE-3
   }
   EXPECT_FALSE(
       run({.n_experts = 4, .n_used = 2}, std::vector<float>(4, -std::numeric_limits<float>::infinity())).is_number);
+}
+
+class RouterOnIsa : public IsaTest {};
+
+TEST_P(RouterOnIsa, RandomLogitsHaveTheBitsOfTheReference) {
+  TestRng rng(133);
+  for (int round = 0; round < 200; ++round) {
+    RouterSpec spec{.score = static_cast<RouterScore>(rng.below(4)),
+                    .n_experts = 1 + static_cast<uint32_t>(rng.below(600))};
+    spec.n_used = 1 + static_cast<uint32_t>(rng.below(std::min(spec.n_experts, 16U)));
+    spec.normalize = rng.below(2) != 0;
+    std::vector<float> logits(spec.n_experts);
+    for (float& l : logits) l = static_cast<float>(rng.normal() * 5);
+    std::vector<float> scratch(3 * spec.n_experts), want(spec.n_used), got(spec.n_used);
+    std::vector<uint32_t> want_ids(spec.n_used), ids(spec.n_used);
+    EXPECT_TRUE(route_ref(spec, logits.data(), nullptr, scratch.data(), want_ids.data(), want.data()));
+    EXPECT_TRUE(choose_route(GetParam())(spec, logits.data(), nullptr, scratch.data(), ids.data(), got.data()));
+    EXPECT_EQ(want_ids, ids);
+    EXPECT_TRUE(same_bits(want, got));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, RouterOnIsa, ::testing::ValuesIn(kAllIsas), isa_test_name);
+
+TEST(RouterVariants, ForcedIsaIsTheOneChosen) {
+  for (const RouteVariant& variant : route_variants()) EXPECT_EQ(choose_route(variant.needs), variant.fn);
+  EXPECT_EQ(choose_route(Isa::kScalar), &route_ref);
 }
 
 }  // namespace
