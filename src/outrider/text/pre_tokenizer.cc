@@ -9,7 +9,8 @@ namespace outrider::text {
 namespace {
 
 // Where llama.cpp only approximates a model's own rule, this is the model's rule (spec 5.4): O200, TEKKEN and what is
-// built on them cut at the case of every script, marks are letters there, and Han means Script=Han in K2.
+// built on them cut at the case of every script, marks are letters there, and Han means Script=Han in K2. Its scanner for
+// the digits of afmoe and tiny_aya also leaves the first group of digits joined to the text before it; here it is cut.
 constexpr Stage kLlama3[] = {split_llama3};
 constexpr Stage kQwen2[] = {split_qwen2};
 constexpr Stage kQwen35[] = {split_qwen35};

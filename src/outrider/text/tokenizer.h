@@ -40,8 +40,9 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
-  // Encodes the concatenation of the spans as one text, except that no control token may start inside an untrusted span
-  // (TOK-2). add_special as above; control tokens in trusted spans are always recognised.
+  // Encodes the concatenation of the spans as one text, except that a control token must lie in trusted spans as a whole
+  // (TOK-2). A user-defined token written like a marker, <|name|>, counts as control here: some files type them so.
+  // add_special as above; control tokens in trusted spans are always recognised.
   virtual std::vector<TokenId> encode_spans(std::span<const TextSpan> spans, bool add_special) const = 0;
   // The bytes of one token in running text; control tokens give "" unless show_special. The first token of an SPM text
   // keeps its space: removing a dummy prefix is decode()'s business.
