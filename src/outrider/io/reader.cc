@@ -305,7 +305,9 @@ ReadSpan Reader::Impl::span_of(const ReadRequest& request) const noexcept {
 }
 
 Reader::Reader(const ReaderOptions& options) {
-  OUTRIDER_CHECK(options.queue_depth >= 1 && options.queue_depth <= 1024, "queue_depth {}", options.queue_depth);
+  if (options.queue_depth < 1 || options.queue_depth > 1024) {
+    fail(ErrorKind::kBadArgument, "io: queue depth {}, wanted 1 to 1024", options.queue_depth);
+  }
   OUTRIDER_CHECK(options.piece_bytes > 0 && options.piece_bytes % (64U << 10) == 0 && options.piece_bytes <= 1U << 30,
                  "piece_bytes {}", options.piece_bytes);
   impl_ = std::make_unique<Impl>(options);

@@ -25,41 +25,41 @@ namespace {
 // liburing maps and unmaps ring memory by raw system calls, which the thread sanitizer does not see: it would report a
 // race between the last user of a ring and the first user of a later one at the same addresses. These two tell it that
 // the kernel lies between, page by page.
-[[maybe_unused]] void for_each_ring_page(const io_uring& ring, void (*tell)(void*)) {
+[[maybe_unused]] void for_each_ring_page(const io_uring& ring, uint32_t n_entries, void (*tell)(void*)) {
   const auto walk = [tell](void* begin, size_t n_bytes) {
     for (size_t at = 0; at < n_bytes; at += 4096) tell(static_cast<char*>(begin) + at);
   };
-  const size_t sqes_bytes = *ring.sq.kring_entries * sizeof(io_uring_sqe);  // read before its page is told
   walk(ring.sq.ring_ptr, ring.sq.ring_sz);
   if (ring.cq.ring_ptr != ring.sq.ring_ptr) walk(ring.cq.ring_ptr, ring.cq.ring_sz);
-  walk(ring.sq.sqes, sqes_bytes);
+  walk(ring.sq.sqes, n_entries * sizeof(io_uring_sqe));
 }
-void tell_mapped([[maybe_unused]] const io_uring& ring) {
+void tell_mapped([[maybe_unused]] const io_uring& ring, [[maybe_unused]] uint32_t n_entries) {
 #ifdef OUTRIDER_TSAN
-  for_each_ring_page(ring, __tsan_acquire);
+  for_each_ring_page(ring, n_entries, __tsan_acquire);
 #endif
 }
-void tell_unmapped([[maybe_unused]] const io_uring& ring) {
+void tell_unmapped([[maybe_unused]] const io_uring& ring, [[maybe_unused]] uint32_t n_entries) {
 #ifdef OUTRIDER_TSAN
-  for_each_ring_page(ring, __tsan_release);
+  for_each_ring_page(ring, n_entries, __tsan_release);
 #endif
 }
 
 }  // namespace
 
 struct Ring::Impl {
-  explicit Impl(uint32_t depth) noexcept : status(io_uring_queue_init(depth, &ring, 0)) {
-    if (status >= 0) tell_mapped(ring);
+  explicit Impl(uint32_t depth) noexcept : status(io_uring_queue_init_params(depth, &ring, &params)) {
+    if (status >= 0) tell_mapped(ring, params.sq_entries);
   }
   ~Impl() {
     if (status < 0) return;
-    tell_unmapped(ring);
+    tell_unmapped(ring, params.sq_entries);
     io_uring_queue_exit(&ring);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   io_uring ring = {};
+  io_uring_params params = {};
   const int status;  // 0, or -errno of the refusal
 };
 

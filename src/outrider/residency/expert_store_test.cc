@@ -546,6 +546,9 @@ TEST(Residency, BadInputIsToldInOneLine) {
   options.lfu_half_life_tokens = 0;
   EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }), "lfu half-life: 0 tokens, wanted at least 1");
   options = model.options(4);
+  options.queue_depth = 0;
+  EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }), "io: queue depth 0, wanted 1 to 1024");
+  options = model.options(4);
   options.layers[2].n_experts = 17;
   const PartSource& last = options.layers[2].parts[1];  // it ends where its file ends
   const uint64_t file_bytes = model.files[last.file_idx]->bytes().size();
