@@ -39,7 +39,8 @@ class Builder {
     m.set_uint(a + "context_length", t.context);
     m.set_uint(a + "embedding_length", t.d_model);
     m.set_uint(a + "block_count", t.n_layers + t.n_nextn);
-    m.set_uint(a + "feed_forward_length", t.arch == "olmoe" || (t.arch == "llama" && t.n_experts > 0) ? t.expert_ff : t.dense_ff);
+    m.set_uint(a + "feed_forward_length",
+               t.arch == "olmoe" || (t.arch == "llama" && t.n_experts > 0) ? t.expert_ff : t.dense_ff);
     m.set_uint(a + "attention.head_count", t.n_heads);
     m.set_uint(a + "attention.head_count_kv", t.n_kv_heads);
     m.set_uint(a + "attention.key_length", t.head_dim);
@@ -53,6 +54,7 @@ class Builder {
       m.set_real(a + "rope.scaling.factor", t.rope_factor);
       if (t.original_context != 0) m.set_uint(a + "rope.scaling.original_context_length", t.original_context);
     }
+    if (t.attn_factor != 1) m.set_real(a + "rope.scaling.attn_factor", t.attn_factor);
     if (t.n_experts > 0) {
       m.set_uint(a + "expert_count", t.n_experts);
       m.set_uint(a + "expert_used_count", t.n_used);
@@ -105,7 +107,8 @@ class Builder {
   void norm(const std::string& name, uint64_t n) { values(name, {n}, 1.0F, 0.5F); }
   void bias(const std::string& name, uint64_t n) { values(name, {n}, 0.0F, 0.3F); }
 
-  void matrix(const std::string& name, uint64_t in, uint64_t out, uint64_t stack, TensorType type, float amplitude = 0) {
+  void matrix(const std::string& name, uint64_t in, uint64_t out, uint64_t stack, TensorType type,
+              float amplitude = 0) {
     if (amplitude == 0) amplitude = std::sqrt(3.0F / static_cast<float>(in));
     Random random = stream(name);
     std::vector<float> v(in * out * stack);
@@ -116,7 +119,8 @@ class Builder {
   }
 
   void attention(const std::string& p) {
-    const uint64_t d = tiny_.d_model, q = uint64_t{tiny_.n_heads} * tiny_.head_dim, kv = uint64_t{tiny_.n_kv_heads} * tiny_.head_dim;
+    const uint64_t d = tiny_.d_model, q = uint64_t{tiny_.n_heads} * tiny_.head_dim,
+                   kv = uint64_t{tiny_.n_kv_heads} * tiny_.head_dim;
     norm(p + "attn_norm.weight", d);
     if (tiny_.fused_qkv) {
       matrix(p + "attn_qkv.weight", d, q + 2 * kv, 1, tiny_.type);
@@ -151,7 +155,7 @@ class Builder {
     if (tiny_.fused_gate_up) {
       matrix(p + "ffn_gate_up_exps.weight", d, 2 * ff, n, tiny_.expert_type);
     } else {
-      matrix(p + "ffn_gate_exps.weight", d, ff, n, tiny_.expert_type);
+      if (!tiny_.ungated) matrix(p + "ffn_gate_exps.weight", d, ff, n, tiny_.expert_type);
       matrix(p + "ffn_up_exps.weight", d, ff, n, tiny_.expert_type);
     }
     matrix(p + "ffn_down_exps.weight", ff, d, n, tiny_.expert_type);
@@ -203,25 +207,34 @@ std::vector<TinyCase> golden_cases() {
   const auto llama = [](TinyModel& t) { t.arch = "llama"; };
   const auto dense = [](TinyModel& t) { t.n_experts = 0, t.n_used = 0; };
   const auto glm = [](TinyModel& t) {
-    t.arch = "glm4moe", t.n_layers = 3, t.n_leading_dense = 1, t.n_shared = 1, t.sigmoid = true, t.n_rot = 8, t.qkv_bias = true;
+    t.arch = "glm4moe", t.n_layers = 3, t.n_leading_dense = 1, t.n_shared = 1, t.sigmoid = true, t.n_rot = 8,
+    t.qkv_bias = true;
     t.weights_scale = 1.7F, t.n_used = 3;
   };
   add("llama-dense", [&](TinyModel& t) { llama(t), dense(t); });
   add("llama-dense-tied-freqs", [&](TinyModel& t) { llama(t), dense(t), t.tied = true, t.rope_freqs = true; });
   add("mixtral", [&](TinyModel& t) { llama(t); });
   add("mixtral-linear", [&](TinyModel& t) { llama(t), t.rope_scaling = "linear", t.rope_factor = 4; });
-  add("mixtral-yarn", [&](TinyModel& t) { llama(t), t.rope_scaling = "yarn", t.rope_factor = 8, t.original_context = 32; });
+  add("mixtral-yarn",
+      [&](TinyModel& t) { llama(t), t.rope_scaling = "yarn", t.rope_factor = 8, t.original_context = 32; });
   add("mixtral-fused-qkv-bias", [&](TinyModel& t) { llama(t), t.fused_qkv = true, t.qkv_bias = true; });
   add("olmoe", [](TinyModel& t) { t.arch = "olmoe", t.n_kv_heads = 4, t.qk_norm = true; });
   add("qwen2moe", [](TinyModel& t) { t.arch = "qwen2moe", t.qkv_bias = true, t.n_shared = 2, t.rope_base = 1e6; });
   add("qwen3-dense", [&](TinyModel& t) { t.arch = "qwen3", dense(t), t.qk_norm = true, t.head_dim = 32; });
   add("qwen3moe", [](TinyModel& t) { t.qk_norm = true, t.head_dim = 32, t.rope_base = 1e6; });
-  add("qwen3moe-tied-129", [](TinyModel& t) { t.qk_norm = true, t.tied = true, t.n_experts = 129, t.n_used = 8, t.expert_ff = 4; });
+  add("qwen3moe-tied-129",
+      [](TinyModel& t) { t.qk_norm = true, t.tied = true, t.n_experts = 129, t.n_used = 8, t.expert_ff = 4; });
   add("glm4moe", [&](TinyModel& t) { glm(t); });
   add("glm4moe-qknorm-tied", [&](TinyModel& t) { glm(t), t.qk_norm = true, t.tied = true, t.n_shared = 2; });
   add("glm4moe-softmax-nonorm", [&](TinyModel& t) { glm(t), t.sigmoid = false, t.weights_norm = false; });
   add("glm4moe-groups", [&](TinyModel& t) { glm(t), t.n_experts = 16, t.n_groups = 4, t.n_groups_used = 2; });
   add("glm4moe-nextn", [&](TinyModel& t) { glm(t), t.n_nextn = 1; });
+  add("mixtral-ungated", [&](TinyModel& t) { llama(t), t.ungated = true; });
+  add("mixtral-attn-factor", [&](TinyModel& t) { llama(t), t.attn_factor = 1.4; });
+  add("qwen3moe-yarn-attn-factor", [](TinyModel& t) {
+    t.qk_norm = true, t.rope_scaling = "yarn", t.rope_factor = 4, t.original_context = 16, t.attn_factor = 0.8;
+  });
+  add("glm4moe-fused-qkv", [&](TinyModel& t) { glm(t), t.fused_qkv = true, t.qk_norm = true, t.n_used = 8; });
   return cases;
 }
 
