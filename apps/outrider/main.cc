@@ -2,7 +2,6 @@
 // The outrider program: parses the command line, runs one command, prints one line on failure.
 // Exit codes: 0 done, 1 a one-line error on stderr, 2 usage.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <new>
@@ -31,10 +30,13 @@ int main(int argc, char** argv) {
   app.name("outrider");
   app.set_version_flag("--version", "outrider " OUTRIDER_VERSION);
   app.require_subcommand(1);
-  // One line per command, in the order --help shows them.
-  outrider::apps::add_tokenize(app);
+  // In the order --help shows them.
+  outrider::apps::add_bench(app);
+  outrider::apps::add_plan(app);
+  outrider::apps::add_perplexity(app);
+  outrider::apps::add_logits(app);
   outrider::apps::add_inspect(app);
-  for (CLI::App* sub : app.get_subcommands(nullptr)) sub->fallthrough(false);
+  outrider::apps::add_tokenize(app);
   outrider::apps::add_quantize(app);
   outrider::apps::add_synth(app);
   read_environment(app);

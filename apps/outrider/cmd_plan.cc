@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// outrider plan: the memory plan that every start makes, without starting.
+#include <cstdio>
+
+#include "command.h"
+#include "engine_flags.h"
+#include "outrider/base/units.h"
+
+namespace outrider::apps {
+
+namespace {
+
+struct PlanFlags {
+  EngineFlags engine;
+  bool json = false;
+};
+
+void plan(const PlanFlags& flags) {
+  const whatif::CacheRequest request = whatif::parse_cache_request(flags.engine.expert_cache);
+  model::LoadOptions load_options;
+  load_options.experts_used = flags.engine.experts_used;
+  const model::Model model = model::open(flags.engine.model_path, load_options);
+  const whatif::Plan result = whatif::make_plan(model, engine_options(flags.engine), request, flags_budget(flags.engine));
+  if (!flags.json) {
+    std::fputs(whatif::format_plan(result).c_str(), stdout);
+    if (result.all_slots > 0) {
+      std::printf("smallest plan %s (%u slots per layer); everything resident %s (%u)\n", format_bytes(result.minimum_bytes).c_str(),
+                  result.minimum_slots, format_bytes(result.everything_bytes).c_str(), result.all_slots);
+    }
+    return;
+  }
+  Json out;
+  out["plan_bytes"] = result.total_bytes;
+  for (const engine::PlanLine& line : result.lines) out["lines"].push_back({{"name", line.name}, {"bytes", line.bytes}});
+  out["slots_per_layer"] = result.slots_per_layer;
+  out["minimum_slots"] = result.minimum_slots;
+  out["all_slots"] = result.all_slots;
+  out["minimum_bytes"] = result.minimum_bytes;
+  out["everything_bytes"] = result.everything_bytes;
+  out["available_bytes"] = result.budget.available_bytes;
+  out["margin_bytes"] = result.margin_bytes;
+  out["ruled_by"] = result.budget.ruled_by;
+  out["notes"] = result.notes;
+  std::printf("%s\n", out.dump().c_str());
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("plan", "Show who would live where in memory, without reading a weight");
+  auto flags = std::make_shared<PlanFlags>();
+  add_engine_flags(*command, flags->engine);
+  command->add_flag("--json", flags->json, "Print one JSON object");
+  command->callback([flags] { plan(*flags); });
+}
+
+}  // namespace outrider::apps

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_flags.h"
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "outrider/base/cpu.h"
+#include "outrider/base/error.h"
+#include "outrider/base/units.h"
+#include "outrider/residency/policy.h"
+#include "progress.h"
+
+namespace outrider::apps {
+
+namespace {
+
+template <typename Enum>
+Enum choose(const std::string& name, std::initializer_list<std::pair<const char*, Enum>> choices) {
+  for (const auto& [known, value] : choices) {
+    if (name == known) return value;
+  }
+  fail(ErrorKind::kBadArgument, "{}: not a choice", printable(name));  // the command line was checked before
+}
+
+Isa resolve_isa(const std::string& name) {
+  if (name == "auto") return best_isa();
+  const auto isa = parse_isa(name);
+  if (!isa || !isa_supported(*isa)) {
+    std::string has;
+    for (const Isa known : kAllIsas) {
+      if (isa_supported(known)) has += (has.empty() ? "" : ", ") + std::string(isa_name(known));
+    }
+    fail(ErrorKind::kBadArgument, "--isa {}: this processor has {}", printable(name), has);
+  }
+  return *isa;
+}
+
+}  // namespace
+
+void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  command.add_option("MODEL", flags.model_path, "GGUF file, any part of a split set, or the folder that holds it")->required();
+  command.add_option("-c,--ctx", flags.context, "Context in tokens (default: the model's, at most 4096)");
+  command.add_option("-t,--threads", flags.n_threads, "Threads (default: physical cores within affinity and quota)")->check(CLI::Range(1, 1024));
+  command.add_option("--expert-cache", flags.expert_cache, "Memory for routed experts: auto, a size (2GiB), slots per layer (48s) or a share (25%)")->capture_default_str();
+  command.add_option("--memory", flags.memory, "Plan within this much memory, when it is less than what is free (8GiB)");
+  std::vector<std::string> policies;
+  for (const auto name : residency::policy_names()) policies.emplace_back(name);
+  command.add_option("--evict", flags.evict, "Which expert leaves a full cache")->check(CLI::IsMember(policies))->capture_default_str();
+  command.add_option("--lfu-half-life", flags.lfu_half_life, "Tokens in which the counts of --evict lfu halve")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--lookahead", flags.lookahead, "Look-ahead width; this version has none yet")->check(CLI::IsMember({"off", "0"}))->capture_default_str();
+  command.add_option("--io", flags.io, "How experts are read")->check(CLI::IsMember({"auto", "uring", "threads"}))->capture_default_str();
+  command.add_option("--direct", flags.direct, "Reads past the page cache")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
+  command.add_option("--queue-depth", flags.queue_depth, "Reads in flight")->check(CLI::Range(1, 4096))->capture_default_str();
+  command.add_option("--isa", flags.isa, "Instruction set; the bits are the same")->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512"}))->capture_default_str();
+  command.add_option("--chunk", flags.chunk, "Tokens of a prefill pass")->check(CLI::Range(1, 65536))->capture_default_str();
+  command.add_option("--kv-type", flags.kv_type, "Storage of keys and values; changes the bits")->check(CLI::IsMember({"f16", "f32", "q8_0"}))->capture_default_str();
+  command.add_option("--experts-used", flags.experts_used, "Experts per token instead of the file's number; changes the text");
+  command.add_flag("--no-warm", flags.no_warm, "Start with an empty expert cache (this version always does)");
+  command.add_flag("-q,--quiet", flags.quiet, "No plan, no notes, no closing line");
+  command.add_flag("-v,--verbose", flags.verbose, "More notes");
+  command.add_flag("--no-progress", flags.no_progress, "No progress bars");
+}
+
+engine::EngineOptions engine_options(const EngineFlags& flags) {
+  engine::EngineOptions options;
+  options.context = flags.context;
+  options.n_threads = flags.n_threads != 0 ? flags.n_threads : core_budget().default_threads;
+  options.isa = resolve_isa(flags.isa);
+  options.chunk = flags.chunk;
+  using kernels::KvType;
+  options.kv_type = choose<KvType>(flags.kv_type, {{"f16", KvType::kF16}, {"f32", KvType::kF32}, {"q8_0", KvType::kQ8_0}});
+  options.evict = flags.evict;
+  options.lfu_half_life_tokens = flags.lfu_half_life;
+  using residency::DirectMode;
+  using residency::IoMode;
+  options.io = choose<IoMode>(flags.io, {{"auto", IoMode::kAuto}, {"uring", IoMode::kUring}, {"threads", IoMode::kThreads}});
+  options.direct = choose<DirectMode>(flags.direct, {{"auto", DirectMode::kAuto}, {"on", DirectMode::kOn}, {"off", DirectMode::kOff}});
+  options.queue_depth = flags.queue_depth;
+  return options;
+}
+
+MemoryBudget flags_budget(const EngineFlags& flags) {
+  MemoryBudget budget = memory_budget();
+  if (flags.memory.empty()) return budget;
+  const auto bytes = parse_bytes(flags.memory);
+  if (!bytes || *bytes == 0) fail(ErrorKind::kBadArgument, "--memory {}: wanted a size such as 8GiB", printable(flags.memory));
+  if (*bytes < budget.available_bytes) {
+    budget.available_bytes = budget.limit_bytes = *bytes;
+    budget.ruled_by = "--memory";
+  }
+  return budget;
+}
+
+std::unique_ptr<LoadedModel> load_model(const EngineFlags& flags, const std::atomic<bool>* cancel,
+                                        const ConfigureEngine& configure) {
+  const auto start = std::chrono::steady_clock::now();
+  auto loaded = std::make_unique<LoadedModel>();
+  const whatif::CacheRequest request = whatif::parse_cache_request(flags.expert_cache);
+  engine::EngineOptions options = engine_options(flags);
+  options.cancel = cancel;
+  model::LoadOptions load_options;
+  load_options.experts_used = flags.experts_used;
+  loaded->model = model::open(flags.model_path, load_options);
+  if (text::Tokenizer::present(loaded->model.file.metadata)) {
+    loaded->tokenizer = text::Tokenizer::load(loaded->model.file.metadata);
+  }
+  if (configure) configure(loaded->model, options);
+  loaded->plan = whatif::make_plan(loaded->model, options, request, flags_budget(flags));
+  options.slots_per_layer = loaded->plan.slots_per_layer;
+  if (!flags.quiet) {
+    std::fputs(whatif::format_plan(loaded->plan).c_str(), stderr);
+    for (const std::string& note : loaded->model.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
+  }
+  Progress progress("loading dense weights", flags.no_progress || flags.quiet);
+  loaded->engine = std::make_unique<engine::Engine>(loaded->model, options, [&](uint64_t done, uint64_t total) { progress.update(done, total); });
+  progress.finish();
+  for (const std::string& warning : loaded->engine->warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  loaded->load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return loaded;
+}
+
+const text::Tokenizer& require_tokenizer(const LoadedModel& loaded) {
+  if (!loaded.tokenizer) {
+    fail(ErrorKind::kBadArgument, "{}: the file has no tokenizer (tokenizer.ggml.model), so text cannot be used: give token ids",
+         loaded.model.file.metadata.source());
+  }
+  return *loaded.tokenizer;
+}
+
+residency::StoreCounters operator-(const residency::StoreCounters& a, const residency::StoreCounters& b) {
+  residency::StoreCounters out = a;
+  out.demanded -= b.demanded;
+  out.hits -= b.hits;
+  out.misses -= b.misses;
+  out.bytes_read -= b.bytes_read;
+  out.evicted -= b.evicted;
+  out.reads -= b.reads;
+  out.read_retries -= b.read_retries;
+  out.stall_ns -= b.stall_ns;
+  return out;
+}
+
+Json experts_json(const LoadedModel& loaded, const residency::StoreCounters& counters) {
+  Json out;
+  out["slots_per_layer"] = loaded.plan.slots_per_layer;
+  out["demanded"] = counters.demanded;
+  out["hits"] = counters.hits;
+  out["misses"] = counters.misses;
+  out["bytes_read"] = counters.bytes_read;
+  out["stall_ms"] = static_cast<double>(counters.stall_ns) / 1e6;
+  out["lookahead"] = {{"width", 0}, {"predicted", 0}, {"used", 0}, {"in_time", 0}, {"wasted_bytes", 0}, {"dropped", 0}};
+  return out;
+}
+
+std::string read_text_file(const std::string& path) {
+  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(ErrorKind::kIo, "{}: cannot be opened for reading", printable(path));
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (in.bad()) fail(ErrorKind::kIo, "{}: cannot be read", printable(path));
+  return text;
+}
+
+std::vector<int32_t> parse_ids(const std::string& text, const char* option) {
+  const std::string list = !text.empty() && text[0] == '@' ? read_text_file(text.substr(1)) : text;
+  std::vector<int32_t> ids;
+  size_t begin = 0;
+  while ((begin = list.find_first_not_of(", \t\r\n", begin)) != std::string::npos) {
+    const size_t end = std::min(list.find_first_of(", \t\r\n", begin), list.size());
+    const auto id = parse_int(std::string_view(list).substr(begin, end - begin));
+    if (!id || *id < 0 || *id > INT32_MAX) {
+      fail(ErrorKind::kBadArgument, "{}: '{}' is not a token id", option, printable(list.substr(begin, end - begin)));
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+    begin = end;
+  }
+  if (ids.empty()) fail(ErrorKind::kBadArgument, "{}: wanted at least one token id", option);
+  return ids;
+}
+
+}  // namespace outrider::apps

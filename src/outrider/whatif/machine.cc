@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/whatif/machine.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "outrider/base/aligned_buffer.h"
+#include "outrider/base/random.h"
+
+namespace outrider::whatif {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Eight independent sums, so that loads and not additions are the limit.
+uint64_t read_all(const uint64_t* data, size_t n_words) {
+  uint64_t sums[8] = {};
+  for (size_t i = 0; i + 8 <= n_words; i += 8) {
+    for (size_t lane = 0; lane < 8; ++lane) sums[lane] += data[i + lane];
+  }
+  uint64_t total = 0;
+  for (const uint64_t sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace
+
+double dram_read_gbps(ThreadPool& pool) {
+  constexpr uint64_t kBytes = 512ULL << 20, kPiece = 4ULL << 20;
+  AlignedBuffer buffer(kBytes, "memory probe");
+  constexpr uint32_t kPieces = kBytes / kPiece;
+  std::fill_n(buffer.as<uint64_t>(), kBytes / 8, 1ULL);
+  std::atomic<uint64_t> sink{0};  // keeps the loads; relaxed: only a sum
+  double best = 0;
+  for (int round = 0; round < 5; ++round) {
+    const auto start = Clock::now();
+    pool.run(kPieces, [&](uint32_t piece, uint32_t) {
+      sink.fetch_add(read_all(buffer.as<uint64_t>() + piece * (kPiece / 8), kPiece / 8), std::memory_order_relaxed);
+    });
+    best = std::max(best, static_cast<double>(kBytes) / 1e9 / seconds_since(start));
+  }
+  return sink.load() == 0 ? 0 : best;
+}
+
+double drive_read_gbps(const std::string& path) {
+  constexpr uint64_t kBlock = 1ULL << 20;
+  constexpr uint32_t kDepth = 4;
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  if (fd < 0) return 0;
+  struct stat status {};
+  const uint64_t n_blocks = fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) / kBlock : 0;
+  std::atomic<uint64_t> n_bytes{0};  // relaxed: read after the threads have joined
+  double seconds = 0;
+  if (n_blocks >= kDepth) {
+    const auto start = Clock::now();
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < kDepth; ++t) {
+      threads.emplace_back([&, t] {
+        AlignedBuffer block(kBlock, "drive probe");
+        Random random(t);
+        while (seconds_since(start) < 0.5) {
+          const ssize_t got = pread(fd, block.data(), kBlock, static_cast<off_t>(random.below(n_blocks) * kBlock));
+          if (got != static_cast<ssize_t>(kBlock)) return;
+          n_bytes.fetch_add(kBlock, std::memory_order_relaxed);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    seconds = seconds_since(start);
+  }
+  close(fd);
+  return seconds > 0 ? static_cast<double>(n_bytes.load()) / 1e9 / seconds : 0;
+}
+
+}  // namespace outrider::whatif

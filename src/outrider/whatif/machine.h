@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quick readings of what this machine can move, for the bounds printed beside speeds. Under a second each; noisy machines
+// give noisy readings, so a bound belongs to the run that measured it.
+#pragma once
+
+#include <string>
+
+#include "outrider/base/thread_pool.h"
+
+namespace outrider::whatif {
+
+// Bytes per nanosecond (GB/s) that the pool reads from a buffer larger than any cache, 2 MiB pages asked for: best of five.
+double dram_read_gbps(ThreadPool& pool);
+
+// GB/s of direct 1 MiB reads at four in flight over the file, at random places, for at most 0.5 s; 0 when the file system
+// refuses direct reads or the file is under 4 MiB.
+double drive_read_gbps(const std::string& path);
+
+}  // namespace outrider::whatif

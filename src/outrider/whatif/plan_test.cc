@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/whatif/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "outrider/base/error.h"
+#include "tiny_model.h"
+
+namespace outrider::whatif {
+namespace {
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CacheRequest, EveryFormIsRead) {
+  EXPECT_EQ(parse_cache_request("auto").kind, CacheRequest::Kind::kAuto);
+  EXPECT_EQ(parse_cache_request("48s").kind, CacheRequest::Kind::kSlots);
+  EXPECT_EQ(parse_cache_request("48s").value, 48);
+  EXPECT_EQ(parse_cache_request("12.5%").kind, CacheRequest::Kind::kShare);
+  EXPECT_EQ(parse_cache_request("2GiB").value, 0x1p31);
+}
+
+TEST(CacheRequest, BadFormsAreToldWithTheGoodOnes) {
+  for (const char* bad : {"", "s", "%", "-1s", "1.5s", "nans", "lots", "5 apples", "1e99%"}) {
+    EXPECT_EQ(message_of([&] { parse_cache_request(bad); }),
+              "--expert-cache " + std::string(bad) + ": wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)");
+  }
+}
+
+class PlanTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "plan_test.gguf";
+    test::TinyModel tiny;
+    tiny.qk_norm = true;
+    tiny.n_experts = 32;
+    tiny.n_used = 4;
+    test::write_tiny_model(tiny, path_);
+    model_ = model::open(path_);
+    budget_.total_bytes = budget_.available_bytes = 8ULL << 30;
+    budget_.ruled_by = "test";
+  }
+  void TearDown() override { std::remove(path_.c_str()); }
+  Plan plan(const char* cache) { return make_plan(model_, {}, parse_cache_request(cache), budget_); }
+
+  std::string path_;
+  model::Model model_;
+  MemoryBudget budget_;
+};
+
+TEST_F(PlanTest, AutoTakesEverythingWhenItFits) {
+  const Plan result = plan("auto");
+  EXPECT_EQ(result.slots_per_layer, 32U);
+  uint64_t sum = 0;
+  for (const auto& line : result.lines) sum += line.bytes;
+  EXPECT_EQ(sum, result.total_bytes);
+  EXPECT_EQ(result.total_bytes, result.everything_bytes);
+}
+
+TEST_F(PlanTest, AutoShrinksTheCacheFirstAndStaysInTheBudget) {
+  const uint64_t slot_bytes = (plan("5s").total_bytes - plan("4s").total_bytes);
+  budget_.available_bytes = plan("4s").total_bytes + 6 * slot_bytes + slot_bytes / 2 + (64ULL << 20);
+  const Plan result = plan("auto");
+  EXPECT_EQ(result.slots_per_layer, 10U);
+  EXPECT_LE(result.total_bytes + result.margin_bytes, budget_.available_bytes);
+}
+
+TEST_F(PlanTest, TooSmallIsRefusedWithTheMinimum) {
+  EXPECT_EQ(message_of([&] { plan("3s"); }),
+            "--expert-cache 3s: too small, this model needs at least 4s (12.5%): 4 experts a token");
+  EXPECT_EQ(message_of([&] { plan("0"); }).rfind("--expert-cache 0: too small, this model needs at least ", 0), 0U);
+  EXPECT_EQ(plan("4s").slots_per_layer, 4U);
+}
+
+TEST_F(PlanTest, TooLargeIsCappedWithANote) {
+  const Plan result = plan("1000%");
+  EXPECT_EQ(result.slots_per_layer, 32U);
+  ASSERT_EQ(result.notes.size(), 1U);
+  EXPECT_EQ(plan("10GiB").slots_per_layer, 32U);
+}
+
+TEST_F(PlanTest, OverTheBudgetIsRefusedWithTheSmallestPlan) {
+  budget_.available_bytes = 70ULL << 20;
+  const std::string message = message_of([&] { plan("auto"); });
+  EXPECT_NE(message.find("the plan needs"), std::string::npos) << message;
+  EXPECT_NE(message.find("70.0 MiB left by test"), std::string::npos) << message;
+  EXPECT_NE(message.find("the smallest plan needs"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace outrider::whatif
