@@ -3,8 +3,8 @@
 // filled by reads, emptied by a pure policy. Words as in design.md section 4.
 //
 // Invariants: a pinned slot is never a victim; two slots never claim one expert; a slab is published when its last byte
-// has landed; a slot's generation changes with every new claim, so a late read is recognised and dropped; which expert
-// is evicted for which depends on the sequence of demands alone, never on the order in which reads land.
+// has landed; a slot is not claimed again while a read into it is under way, and its generation, new with every claim,
+// is compared when a read lands; which expert is evicted for which depends on the sequence of demands alone, never on the order in which reads land.
 // Threads: owned by one thread (the engine's); readers are inside.
 #pragma once
 
