@@ -51,6 +51,7 @@ inline __m256i bits_of_bytes(__m256i v, int shift, int mask) noexcept {
 struct GroupQ2K : Format256 {
   using Block = numerics::Q2_K;
   static constexpr uint32_t kBytes = Block::kBytes;
+  static constexpr int kMostCode = 3;
   static constexpr SubScale kScale = SubScale::kHalf;
   static constexpr Min kMin = Min::kHalf;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
@@ -68,6 +69,7 @@ struct GroupQ2K : Format256 {
 struct GroupQ3K : Format256 {
   using Block = numerics::Q3_K;
   static constexpr uint32_t kBytes = Block::kBytes;
+  static constexpr int kMostCode = 7;
   static constexpr SubScale kScale = SubScale::kHalf;
   static constexpr int kOffset = 4;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
@@ -104,6 +106,7 @@ inline GroupScales scales_q4k(const uint8_t* packed, const uint8_t* d, const uin
 struct GroupQ4K : Format256 {
   using Block = numerics::Q4_K;
   static constexpr uint32_t kBytes = Block::kBytes;
+  static constexpr int kMostCode = 15;
   static constexpr Min kMin = Min::kBlock;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
     return bits_of_bytes(load_256(p + Block::kQs + 32 * (b / 2)), static_cast<int>(4 * (b % 2)), 15);
@@ -116,6 +119,7 @@ struct GroupQ4K : Format256 {
 struct GroupQ5K : Format256 {
   using Block = numerics::Q5_K;
   static constexpr uint32_t kBytes = Block::kBytes;
+  static constexpr int kMostCode = 31;
   static constexpr Min kMin = Min::kBlock;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
     const __m256i low = bits_of_bytes(load_256(p + Block::kQs + 32 * (b / 2)), static_cast<int>(4 * (b % 2)), 15);
@@ -129,6 +133,7 @@ struct GroupQ5K : Format256 {
 struct GroupQ6K : Format256 {
   using Block = numerics::Q6_K;
   static constexpr uint32_t kBytes = Block::kBytes;
+  static constexpr int kMostCode = 63;
   static constexpr SubScale kScale = SubScale::kHalf;
   static constexpr int kOffset = 32;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
@@ -147,6 +152,7 @@ struct GroupQ6K : Format256 {
 struct GroupIq4Xs : Format256 {
   using Block = numerics::IQ4_XS;
   static constexpr uint32_t kBytes = Block::kBytes;
+  static constexpr int kMostCode = 127;
   static constexpr bool kSigned = true;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
     const __m128i bytes = load_128(p + Block::kQs + 16 * b);

@@ -62,6 +62,7 @@ struct Format32 {
 struct GroupQ4_0 : Format32 {
   using Block = numerics::Q4_0;
   static constexpr uint32_t kBytes = 8 * Block::kBytes;
+  static constexpr int kMostCode = 15;
   static constexpr int kOffset = 8;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept { return nibbles(p + b * Block::kBytes + Block::kQs); }
   static GroupScales scales(const uint8_t* p) noexcept {
@@ -72,6 +73,7 @@ struct GroupQ4_0 : Format32 {
 struct GroupQ4_1 : Format32 {
   using Block = numerics::Q4_1;
   static constexpr uint32_t kBytes = 8 * Block::kBytes;
+  static constexpr int kMostCode = 15;
   static constexpr Min kMin = Min::kFloat;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept { return nibbles(p + b * Block::kBytes + Block::kQs); }
   static GroupScales scales(const uint8_t* p) noexcept {
@@ -82,6 +84,7 @@ struct GroupQ4_1 : Format32 {
 struct GroupQ5_0 : Format32 {
   using Block = numerics::Q5_0;
   static constexpr uint32_t kBytes = 8 * Block::kBytes;
+  static constexpr int kMostCode = 31;
   static constexpr int kOffset = 16;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
     p += b * Block::kBytes;
@@ -95,6 +98,7 @@ struct GroupQ5_0 : Format32 {
 struct GroupQ5_1 : Format32 {
   using Block = numerics::Q5_1;
   static constexpr uint32_t kBytes = 8 * Block::kBytes;
+  static constexpr int kMostCode = 31;
   static constexpr Min kMin = Min::kFloat;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
     p += b * Block::kBytes;
@@ -108,6 +112,7 @@ struct GroupQ5_1 : Format32 {
 struct GroupQ8_0 : Format32 {
   using Block = numerics::Q8_0;
   static constexpr uint32_t kBytes = 8 * Block::kBytes;
+  static constexpr int kMostCode = 128;
   static constexpr bool kSigned = true;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept { return load_256(p + b * Block::kBytes + Block::kQs); }
   static GroupScales scales(const uint8_t* p) noexcept {
@@ -118,6 +123,7 @@ struct GroupQ8_0 : Format32 {
 struct GroupIq4Nl : Format32 {
   using Block = numerics::IQ4_NL;
   static constexpr uint32_t kBytes = 8 * Block::kBytes;
+  static constexpr int kMostCode = 127;
   static constexpr bool kSigned = true;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
     return lookup(numerics::kIq4Values, nibbles(p + b * Block::kBytes + Block::kQs));
@@ -130,6 +136,7 @@ struct GroupIq4Nl : Format32 {
 struct GroupMxfp4 : Format32 {
   using Block = numerics::MXFP4;
   static constexpr uint32_t kBytes = 8 * Block::kBytes;
+  static constexpr int kMostCode = 24;
   static constexpr int kOffset = 12;  // numerics::kFp4Values are -12..12
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
     const __m256i value = lookup(numerics::kFp4Values, nibbles(p + b * Block::kBytes + Block::kQs));

@@ -4,8 +4,8 @@
 //
 // A format is a struct with
 //   kBytes             bytes of a group          kBlocksApart   true: 8 separate blocks, rows may end inside a group
-//   kScale, kMin       see below                 kSigned        codes are int8; else uint8 <= 63, and
-//   kOffset            is subtracted from them (0 when kSigned)
+//   kScale, kMin       see below                 kSigned        codes are int8, else uint8
+//   kMostCode          the largest |code|        kOffset        to be subtracted from codes (0 when kSigned)
 //   codes(p, b)        the 32 codes of block b of the group at p, in element order
 //   scales(p)          GroupScales
 #pragma once

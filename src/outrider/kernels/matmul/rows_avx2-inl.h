@@ -8,7 +8,7 @@
 namespace outrider::kernels {
 namespace {
 
-constexpr uint32_t kTokenTile = 8;
+constexpr uint32_t kTokenTile = 4;
 
 // Products of 32 codes and 32 q, four to a lane: halves stay in the two 128-bit parts. maddubs adds two products in
 // int16: 2 * 63 * 127 for unsigned codes, 2 * 128 * 127 = 32,512 for |int8|, so it never saturates.
