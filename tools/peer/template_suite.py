@@ -2,7 +2,7 @@
 """Renders every chat template of a llama.cpp source tree (models/templates/*.jinja) with python3-jinja2 and with ours, for
 many conversations, and demands the same bytes, or that both refuse.
 
-usage: template_suite.py LLAMA_CPP_DIR OUTRIDER_TEMPLATE_RENDER [-v]
+usage: template_suite.py LLAMA_CPP_DIR OUTRIDER_TEMPLATE_RENDER [-v] [NAME_PART...]
 
 Where the template itself objects (raise_exception), our error must carry its words."""
 import copy
@@ -117,7 +117,7 @@ def requests(source):
             for tool_set, tools in TOOL_SETS.items():
                 if tool_set in ("empty_tools", "bare_tools") and option != "plain":
                     continue
-                for generate in (True, False):
+                for generate in (True, False) if option == "plain" or tool_set == "tools" else (True,):
                     variables = {"messages": copy.deepcopy(messages), "bos_token": "<s>", "eos_token": "</s>",
                                  "add_generation_prompt": generate, **copy.deepcopy(extra)}
                     if tools is not None:
@@ -135,7 +135,8 @@ def agree(theirs, ours):
 def main():
     folder = pathlib.Path(sys.argv[1]) / "models" / "templates"
     verbose = "-v" in sys.argv[3:]
-    files = sorted(folder.glob("*.jinja"))
+    wanted = [a for a in sys.argv[3:] if a != "-v"]
+    files = sorted(f for f in folder.glob("*.jinja") if not wanted or any(w in f.name for w in wanted))
     if not files:
         sys.exit(f"{folder}: no templates")
     n_cases = n_texts = n_own = n_refused = n_bad = 0

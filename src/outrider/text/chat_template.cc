@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outrider/text/chat_template.h"
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -66,7 +67,7 @@ Value convert(const nlohmann::ordered_json& json, Heap& heap, bool trusted, uint
 // Room for a long conversation beside the template's own work.
 jinja::Limits limits_for(uint64_t input_bytes) {
   jinja::Limits limits;
-  limits.text_bytes += 4 * input_bytes;
+  limits.text_bytes = std::min<uint64_t>(limits.text_bytes + 4 * input_bytes, 1U << 30);
   limits.live_bytes += 32 * input_bytes;
   limits.steps += 8 * input_bytes;
   return limits;

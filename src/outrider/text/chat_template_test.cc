@@ -214,13 +214,51 @@ void* deep_templates(void*) {
   EXPECT_EQ(text_of("{{ '" + repeated("a' ~ '", 20000) + "' }}").size(), 20000U);
   EXPECT_EQ(text_of("{{ 'a'" + repeated("|upper|lower", 10000) + " }}"), "a");
   EXPECT_EQ(text_of("{% if n %}{%" + repeated(" elif n %}{%", 5000) + " else %}x{% endif %}"), "x");
-  // As deep as it may get, at parse and at run time.
-  const int depth = 90;
-  EXPECT_EQ(text_of("{{ " + repeated("[", depth / 4) + "1" + repeated("]", depth / 4) + " | length }}"), "1");
-  EXPECT_NE(
-      run("{% macro f(x) %}{% if true %}{{ [[f([x, x]|map('string')|join ~ '')]] }}{% endif %}{% endmacro %}{{ f(1) }}")
-          .error,
-      "");
+  // Recursion through every kind of block and expression, until it is refused.
+  for (const char* body :
+       {"{{ f() }}",
+        "{% if true %}{{ f() }}{% endif %}",
+        "{% for i in [1] %}{{ f() }}{% endfor %}",
+        "{% set a = f() %}",
+        "{% set a %}{{ f() }}{% endset %}",
+        "{% filter upper %}{{ f() }}{% endfilter %}",
+        "{% with a = f() %}{% endwith %}",
+        "{% generation %}{{ f() }}{% endgeneration %}",
+        "{{ 1 if f() }}",
+        "{{ [f()] }}",
+        "{{ {'a': f()} }}",
+        "{{ 1 + f() }}",
+        "{{ 'a' ~ f() }}",
+        "{{ not f() }}",
+        "{{ f() == 1 }}",
+        "{{ 'a' in f() }}",
+        "{{ f() and 1 }}",
+        "{{ f()|upper }}",
+        "{{ 'a'|replace('a', f()) }}",
+        "{{ 'a' is eq f() }}",
+        "{{ [1][f()] }}",
+        "{{ [1][f():] }}",
+        "{{ '{}'.format(f()) }}",
+        "{{ dict(a=f()) }}",
+        "{{ raise_exception(f()) }}",
+        "{% for i in f() %}{% endfor %}",
+        "{% for i in [1] if f() %}{% endfor %}",
+        "{% for i in [[1]] recursive %}{{ loop([i]) }}{% endfor %}",
+        "{% set ns = namespace(a=f()) %}",
+        "{% if true %}{% for i in [1] %}{% set a %}{% filter upper %}{{ [{'a': 'b'|replace('b', 1 ~ (f() if true))}] }}"
+        "{% endfilter %}{% endset %}{% endfor %}{% endif %}"}) {
+    EXPECT_NE(run("{% macro f() %}" + std::string(body) + "{% endmacro %}{{ f() }}").error.find("too deeply"),
+              std::string::npos)
+        << body;
+    EXPECT_NE(run("{% macro f(a=1) %}{{ caller() }}{% endmacro %}{% macro g() %}{% call f(g()) %}" + std::string(body) +
+                  "{% endcall %}{% endmacro %}{{ g() }}")
+                  .error.find("too deeply"),
+              std::string::npos)
+        << body;
+  }
+  EXPECT_NE(run("{{ 'a'|map(" + repeated("'map', ", 5000) + "'upper')|list }}").error.find("too deeply"),
+            std::string::npos);
+  EXPECT_NE(run("{{ 'a'|select(" + repeated("'in', ", 5000) + "'upper')|list }}").error, "");
   ordered_json nested = 1;
   for (int i = 0; i < 99; ++i) nested = {{"k", nested}};
   EXPECT_NE(text_of("{{ x }}{{ x | tojson(indent=1) }}{{ x == x }}{{ [x] == [x] }}", {{"x", nested}}).size(), 0U);

@@ -161,8 +161,9 @@ bool Interpreter::contains(const Value& container, const Value& item) {
         fault("'in <string>' requires string as left operand, not {}", type_name(item));
       }
       heap_.charge(container.text().size() / 64);
-      return container.text().find(item.text()) != std::string_view::npos;
+      return find_text(container.text(), item.text()) != std::string_view::npos;
     case Kind::kDict:
+      charge_text(heap_, item);
       return container.dict()->find(item) >= 0;
     case Kind::kList: {
       const std::vector<Value>& items = container.list()->items;
@@ -233,12 +234,13 @@ Value Interpreter::arithmetic(Op op, const Value& a, const Value& b) {
       return out.take_value(what.str()->markup);
     }
     if (what.is(Kind::kList) && what.list()->flavor <= ListFlavor::kTuple) {
+      const std::vector<Value>& part = what.list()->items;
+      if (n > 0 && part.size() > heap_.limits().live_bytes / sizeof(Value) / n)
+        fault("a list of the template grows too long");
+      heap_.charge(n * part.size());
       std::vector<Value> items;
-      for (uint64_t i = 0; i < n && !what.list()->items.empty(); ++i) {
-        heap_.charge(what.list()->items.size());
-        items.insert(items.end(), what.list()->items.begin(), what.list()->items.end());
-        if (items.size() * sizeof(Value) > heap_.limits().live_bytes) fault("a list of the template grows too long");
-      }
+      items.reserve(n * part.size());
+      for (uint64_t i = 0; i < n && !part.empty(); ++i) items.insert(items.end(), part.begin(), part.end());
       return heap_.make_list(std::move(items), what.list()->flavor);
     }
   }
@@ -300,6 +302,7 @@ CallArgs Interpreter::evaluate_arguments(const Arguments& arguments, Scope* scop
   args.positional.reserve(arguments.positional.size() + 1);
   if (first != nullptr) args.positional.push_back(*first);
   for (const ExprPtr& expr : arguments.positional) args.positional.push_back(evaluate(*expr, scope));
+  for (const Value& value : args.positional) charge_text(heap_, value);
   for (const auto& [name, expr] : arguments.named) {
     const bool twice =
         std::any_of(args.named.begin(), args.named.end(), [&](const auto& a) { return a.first == name; });
@@ -331,6 +334,7 @@ Value Interpreter::call(const Value& callee, CallArgs& args) {
 Value Interpreter::apply_filter(std::string_view name, CallArgs& args) {
   const FilterFn filter = find_filter(name);
   if (filter == nullptr) fault("no filter named '{}'", printable(name, 40));
+  const Depth depth(*this);
   charge_text(heap_, args.positional[0]);
   return filter(*this, args);
 }
@@ -338,6 +342,7 @@ Value Interpreter::apply_filter(std::string_view name, CallArgs& args) {
 bool Interpreter::apply_test(std::string_view name, CallArgs& args) {
   const TestFn test = find_test(name);
   if (test == nullptr) fault("no test named '{}'", printable(name, 40));
+  const Depth depth(*this);
   charge_text(heap_, args.positional[0]);
   return test(*this, args);
 }

@@ -56,11 +56,11 @@ StrRef replace(Heap& heap, const StrRef& s, const Str& from, const Str& to, int6
       begin = at = next;
     }
   } else {
-    for (size_t at = text.find(from.text); at != std::string::npos && n != 0; --n) {
+    for (size_t at = find_text(text, from.text); at != std::string::npos && n != 0; --n) {
       out.append(*s, begin, at);
       out.append(to);
       begin = at + from.text.size();
-      at = text.find(from.text, begin);
+      at = find_text(text, from.text, begin);
     }
   }
   out.append(*s, begin, text.size());
@@ -73,9 +73,10 @@ StrRef strip(Heap& heap, const StrRef& s, const Str* set, int side) {
     for (size_t at = 0; at < set->text.size(); at += code_point_bytes(set->text, at))
       members.push_back(code_point(set->text, at));
   }
+  std::sort(members.begin(), members.end());
   const auto goes = [&](size_t at) {
     const uint32_t c = code_point(s->text, at);
-    return set != nullptr ? std::find(members.begin(), members.end(), c) != members.end() : is_space(c);
+    return set != nullptr ? std::binary_search(members.begin(), members.end(), c) : is_space(c);
   };
   heap.charge(1 + s->text.size() / 64 + members.size());
   size_t begin = 0;

@@ -62,8 +62,8 @@ Value method_split(Interpreter& in, const Value& self, CallArgs& args) {
   std::vector<Value> parts;
   const std::string& text = self.str()->text;
   size_t begin = 0;
-  for (size_t at = text.find(separator->text); at != std::string::npos && static_cast<int64_t>(parts.size()) != n;
-       at = text.find(separator->text, begin)) {
+  for (size_t at = find_text(text, separator->text); at != std::string::npos && static_cast<int64_t>(parts.size()) != n;
+       at = find_text(text, separator->text, begin)) {
     parts.push_back(string_value(slice_bytes(heap, self.str(), begin, at)));
     begin = at + separator->text.size();
   }
@@ -79,13 +79,17 @@ Value method_rsplit(Interpreter& in, const Value& self, CallArgs& args) {
   if (separator == nullptr) return pieces(heap, rsplit_space(heap, self.str(), n));
   if (separator->text.empty()) fault("empty separator");
   std::vector<Value> parts;
+  // Searched from the left in the mirrored text, which is linear.
   const std::string& text = self.str()->text;
+  const std::string mirrored(text.rbegin(), text.rend());
+  const std::string mirrored_separator(separator->text.rbegin(), separator->text.rend());
   size_t end = text.size();
-  while (static_cast<int64_t>(parts.size()) != n && end >= separator->text.size()) {
-    const size_t at = text.rfind(separator->text, end - separator->text.size());
-    if (at == std::string::npos) break;
-    parts.push_back(string_value(slice_bytes(heap, self.str(), at + separator->text.size(), end)));
-    end = at;
+  while (static_cast<int64_t>(parts.size()) != n) {
+    const size_t found = find_text(mirrored, mirrored_separator, text.size() - end);
+    if (found == std::string_view::npos) break;
+    const size_t begin = text.size() - found;
+    parts.push_back(string_value(slice_bytes(heap, self.str(), begin, end)));
+    end = begin - separator->text.size();
   }
   parts.push_back(string_value(slice_bytes(heap, self.str(), 0, end)));
   std::reverse(parts.begin(), parts.end());
@@ -99,7 +103,7 @@ Value method_partition(Interpreter& in, const Value& self, CallArgs& args) {
   if (separator == nullptr || separator->text.empty()) fault("empty separator");
   Heap& heap = in.heap();
   const StrRef& s = self.str();
-  const size_t at = kFromRight ? s->text.rfind(separator->text) : s->text.find(separator->text);
+  const size_t at = kFromRight ? rfind_text(s->text, separator->text) : find_text(s->text, separator->text);
   const Value empty = string_value(heap.make_str(""));
   std::vector<Value> parts;
   if (at == std::string::npos) {
@@ -165,7 +169,7 @@ Value method_find(Interpreter&, const Value& self, CallArgs& args) {
   constexpr bool kFromRight = kSearch == Search::kRfind || kSearch == Search::kRindex;
   if (search_window(self, b, begin, end)) {
     const std::string_view text = self.text().substr(begin, end - begin);
-    at = kFromRight ? text.rfind(sub->text) : text.find(sub->text);
+    at = kFromRight ? rfind_text(text, sub->text) : find_text(text, sub->text);
   }
   if (at == std::string_view::npos) {
     if (kSearch == Search::kIndex || kSearch == Search::kRindex) fault("substring not found");
@@ -184,7 +188,8 @@ Value method_count(Interpreter&, const Value& self, CallArgs& args) {
   const std::string_view text = self.text().substr(begin, end - begin);
   if (sub->text.empty()) return Value::integer(static_cast<int64_t>(count_code_points(text)) + 1);
   int64_t n = 0;
-  for (size_t at = text.find(sub->text); at != std::string_view::npos; at = text.find(sub->text, at + sub->text.size()))
+  for (size_t at = find_text(text, sub->text); at != std::string_view::npos;
+       at = find_text(text, sub->text, at + sub->text.size()))
     ++n;
   return Value::integer(n);
 }

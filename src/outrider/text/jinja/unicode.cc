@@ -2,6 +2,7 @@
 #include "outrider/text/jinja/unicode.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace outrider::text::jinja {
 
@@ -40,6 +41,20 @@ size_t count_code_points(std::string_view text) noexcept {
   size_t n = 0;
   for (size_t at = 0; at < text.size(); at += code_point_bytes(text, at)) ++n;
   return n;
+}
+
+size_t find_text(std::string_view text, std::string_view part, size_t from) noexcept {
+  if (from > text.size()) return std::string_view::npos;
+  // memmem of the C libraries in use is the two-way algorithm.
+  const void* const found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t rfind_text(std::string_view text, std::string_view part) {
+  const std::string mirrored_text(text.rbegin(), text.rend());
+  const std::string mirrored_part(part.rbegin(), part.rend());
+  const size_t at = find_text(mirrored_text, mirrored_part);
+  return at == std::string_view::npos ? at : text.size() - at - part.size();
 }
 
 size_t byte_offset(std::string_view text, size_t index) noexcept {

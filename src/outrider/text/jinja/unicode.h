@@ -14,6 +14,9 @@ size_t code_point_bytes(std::string_view text, size_t at) noexcept;
 // The code point at `at`; for an invalid byte 0xDC00 + byte, as Python's surrogateescape has it.
 uint32_t code_point(std::string_view text, size_t at) noexcept;
 size_t count_code_points(std::string_view text) noexcept;
+// std::string_view::find and rfind in linear time, whatever the texts: hostile ones make the standard's quadratic.
+size_t find_text(std::string_view text, std::string_view part, size_t from = 0) noexcept;
+size_t rfind_text(std::string_view text, std::string_view part);
 // Byte offset of code point number `index`, or text.size().
 size_t byte_offset(std::string_view text, size_t index) noexcept;
 void append_utf8(std::string& out, uint32_t code_point);
