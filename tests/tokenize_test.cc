@@ -57,6 +57,9 @@ TEST(Tokenize, EveryByteOfAFileSurvives) {
   format::write_file(folder / "text", bytes);
   format::write_file(folder / "ids", run_tokenize(kDemo + " --ids -f " + folder / "text").text);
   EXPECT_EQ(run_tokenize(kDemo + " --decode @" + folder / "ids").text, bytes);
+  format::write_file(folder / "other", "Hello world");
+  EXPECT_EQ(run_tokenize(kDemo + " --ids -f " + folder / "other" + " -f " + folder / "text").text,
+            "8708,5568\n" + format::read_file(folder / "ids"));
 }
 
 TEST(Tokenize, AFileWithAVocabularyOnlyWillDo) {

@@ -25,7 +25,7 @@ using text::Tokenizer;
 struct TokenizeOptions {
   std::string model;
   std::string prompt;
-  std::string file;
+  std::vector<std::string> files;
   std::string decode;
   bool no_special = false;
   bool add_special = false;
@@ -107,8 +107,9 @@ void run(const TokenizeOptions& options, bool have_prompt, bool have_decode) {
     print(options.json ? dump({{"ids", ids}, {"text", text}}) : text);
     return;
   }
-  const std::string text = have_prompt ? options.prompt : read_text(options.file);
-  print_ids(*tokenizer, tokenizer->encode(text, {.add_special = options.add_special, .parse_special = !options.no_special}), options);
+  const text::EncodeOptions encode = {.add_special = options.add_special, .parse_special = !options.no_special};
+  if (have_prompt) print_ids(*tokenizer, tokenizer->encode(options.prompt, encode), options);
+  for (const std::string& file : options.files) print_ids(*tokenizer, tokenizer->encode(read_text(file), encode), options);
 }
 
 }  // namespace
@@ -119,7 +120,8 @@ void add_tokenize(CLI::App& app) {
   command->add_option("MODEL", options->model, "GGUF file (one with a vocabulary only will do) or folder")->required();
   auto* source = command->add_option_group("source", "What to convert");
   auto* prompt = source->add_option("-p,--prompt", options->prompt, "The text");
-  source->add_option("-f,--file", options->file, "Read the text from a file (- for standard input), every byte of it");
+  source->add_option("-f,--file", options->files, "Read the text from a file (- for standard input), every byte of it; may be repeated")
+      ->allow_extra_args(false);
   auto* decode = source->add_option("--decode", options->decode, "Print the text of these ids: 1,2,3 or @FILE");
   source->require_option(1);
   command->add_flag("--no-special", options->no_special, "Control tokens spelled in the text are plain text; hide them with --decode");
