@@ -36,9 +36,11 @@ Outcome run_tokenize(const std::string& arguments) {
 TEST(Tokenize, IdsPiecesAndBack) {
   EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world' --ids").text, "8708,5568\n");
   EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world'").text, "   8708  Hello\n   5568   world\n");
-  EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world' --json").text, "{\"ids\":[8708,5568],\"pieces\":[\"Hello\",\" world\"]}\n");
+  EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world' --json").text,
+            "{\"ids\":[8708,5568],\"pieces\":[\"Hello\",\" world\"]}\n");
   EXPECT_EQ(run_tokenize(kDemo + " --decode 8708,5568").text, "Hello world");
-  EXPECT_EQ(run_tokenize(kDemo + " --decode '8708 5568' --json").text, "{\"ids\":[8708,5568],\"text\":\"Hello world\"}\n");
+  EXPECT_EQ(run_tokenize(kDemo + " --decode '8708 5568' --json").text,
+            "{\"ids\":[8708,5568],\"text\":\"Hello world\"}\n");
 }
 
 TEST(Tokenize, ControlTokensAreRecognisedUnlessToldOtherwise) {
@@ -87,8 +89,10 @@ TEST(Tokenize, RefusesInOneLine) {
   format::GgufWriter(metadata).write(folder / "bare.gguf");
   Outcome outcome = run_tokenize(folder / "bare.gguf" + " -p a");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.text, "outrider: " + folder / "bare.gguf" +
-                              ": the file carries no tokenizer (tokenizer.ggml.model is missing): text and ids cannot be converted\n");
+  EXPECT_EQ(
+      outcome.text,
+      "outrider: " + folder / "bare.gguf" +
+          ": the file carries no tokenizer (tokenizer.ggml.model is missing): text and ids cannot be converted\n");
   outcome = run_tokenize(kDemo + " --decode 1,x");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.text, "outrider: --decode: x is not a token id\n");

@@ -54,7 +54,7 @@ def emit(name, numbers, comment):
     row = "   "
     for number in numbers:
         item = f" 0x{number:X},"
-        if len(row) + len(item) > 138:
+        if len(row) + len(item) > 118:
             print(row)
             row = "   "
         row += item
@@ -79,6 +79,7 @@ def main():
     starts = [i << 8 | table[i] for i in range(0x110000) if i == 0 or table[i] != table[i - 1]]
     print("// SPDX-License-Identifier: Apache-2.0")
     print(f"// Made by tools/make_unicode_tables.py from the Unicode character database {version.rstrip('.')}; do not edit.")
+    print("// clang-format off")
     print('#include "outrider/text/unicode_tables.h"\n\nnamespace outrider::text::unicode {')
     emit("kClassStarts", starts, "first code point << 8 | CharClass bits")
     han = merged(span(f[0]) for f in lines("Scripts.txt") if f[1] == "Han")

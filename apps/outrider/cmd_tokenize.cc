@@ -97,7 +97,8 @@ void run(const TokenizeOptions& options, bool have_prompt, bool have_decode) {
   const auto metadata = format::ModelFile::open(options.model).metadata;
   if (!Tokenizer::present(metadata)) {
     const auto name = metadata.find_string("tokenizer.ggml.model");
-    fail(ErrorKind::kBadFile, "{}: the file carries no tokenizer (tokenizer.ggml.model is {}): text and ids cannot be converted",
+    fail(ErrorKind::kBadFile,
+         "{}: the file carries no tokenizer (tokenizer.ggml.model is {}): text and ids cannot be converted",
          options.model, name ? std::string(*name) : "missing");
   }
   const auto tokenizer = Tokenizer::load(metadata);
@@ -109,7 +110,8 @@ void run(const TokenizeOptions& options, bool have_prompt, bool have_decode) {
   }
   const text::EncodeOptions encode = {.add_special = options.add_special, .parse_special = !options.no_special};
   if (have_prompt) print_ids(*tokenizer, tokenizer->encode(options.prompt, encode), options);
-  for (const std::string& file : options.files) print_ids(*tokenizer, tokenizer->encode(read_text(file), encode), options);
+  for (const std::string& file : options.files)
+    print_ids(*tokenizer, tokenizer->encode(read_text(file), encode), options);
 }
 
 }  // namespace
@@ -120,11 +122,14 @@ void add_tokenize(CLI::App& app) {
   command->add_option("MODEL", options->model, "GGUF file (one with a vocabulary only will do) or folder")->required();
   auto* source = command->add_option_group("source", "What to convert");
   auto* prompt = source->add_option("-p,--prompt", options->prompt, "The text");
-  source->add_option("-f,--file", options->files, "Read the text from a file (- for standard input), every byte of it; may be repeated")
+  source
+      ->add_option("-f,--file", options->files,
+                   "Read the text from a file (- for standard input), every byte of it; may be repeated")
       ->allow_extra_args(false);
   auto* decode = source->add_option("--decode", options->decode, "Print the text of these ids: 1,2,3 or @FILE");
   source->require_option(1);
-  command->add_flag("--no-special", options->no_special, "Control tokens spelled in the text are plain text; hide them with --decode");
+  command->add_flag("--no-special", options->no_special,
+                    "Control tokens spelled in the text are plain text; hide them with --decode");
   command->add_flag("--add-special", options->add_special, "Add BOS and EOS as the model file wants them");
   command->add_flag("--ids", options->ids_only, "Print ids only, separated by commas");
   command->add_flag("--json", options->json, "Print one object: ids, pieces (with --decode: ids, text)");

@@ -33,9 +33,11 @@ const Bpe::Merge* Bpe::find(uint32_t left, uint32_t right) const noexcept {
 void Bpe::load(Vocabulary& vocabulary, const format::Metadata& metadata) {
   const auto* lines = metadata.find_strings("tokenizer.ggml.merges");
   const bool may_lack = vocabulary.pre->name.starts_with("kimi-k2");
-  if (lines == nullptr && !may_lack) fail(ErrorKind::kBadFile, "{}: key tokenizer.ggml.merges is missing", vocabulary.source);
+  if (lines == nullptr && !may_lack)
+    fail(ErrorKind::kBadFile, "{}: key tokenizer.ggml.merges is missing", vocabulary.source);
   const size_t n = lines == nullptr ? 0 : lines->size();
-  if (n >= UINT32_MAX) fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.merges has {} entries, more than 4294967294", vocabulary.source, n);
+  if (n >= UINT32_MAX)
+    fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.merges has {} entries, more than 4294967294", vocabulary.source, n);
   size_t n_slots = 16;
   while (n_slots < 2 * n) n_slots *= 2;
   merges_.assign(n_slots, Merge{});
@@ -65,7 +67,8 @@ void Bpe::load(Vocabulary& vocabulary, const format::Metadata& metadata) {
   }
 }
 
-void Bpe::encode(const Vocabulary& vocabulary, std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const {
+void Bpe::encode(const Vocabulary& vocabulary, std::string_view piece, Scratch& scratch,
+                 std::vector<TokenId>& ids) const {
   const PreRule& pre = *vocabulary.pre;
   if (pre.ignore_merges || (pre.newline_tokens && piece.find_first_not_of('\n') == std::string_view::npos)) {
     std::string_view text = piece;
@@ -82,7 +85,8 @@ void Bpe::encode(const Vocabulary& vocabulary, std::string_view piece, Scratch& 
   }
   spell(vocabulary, piece, scratch);
   join(scratch);
-  for (uint32_t i = 0; i < scratch.symbols.size(); i = scratch.symbols[i].next) emit(vocabulary, piece, scratch.symbols[i], ids);
+  for (uint32_t i = 0; i < scratch.symbols.size(); i = scratch.symbols[i].next)
+    emit(vocabulary, piece, scratch.symbols[i], ids);
 }
 
 // One symbol per byte of the alphabet, or per character. An invalid byte is a symbol of its own.
@@ -127,7 +131,8 @@ void Bpe::join(Scratch& scratch) const {
     Symbol& left = symbols[pair.left];
     Symbol& right = symbols[pair.right];
     // A pair is stale when either side has been joined to something else since.
-    if (left.n_bytes == 0 || right.n_bytes == 0 || left.symbol != pair.left_symbol || right.symbol != pair.right_symbol) continue;
+    if (left.n_bytes == 0 || right.n_bytes == 0 || left.symbol != pair.left_symbol || right.symbol != pair.right_symbol)
+      continue;
     left.symbol = pair.joined;
     left.n_bytes += right.n_bytes;
     right.n_bytes = 0;
@@ -138,7 +143,8 @@ void Bpe::join(Scratch& scratch) const {
   }
 }
 
-void Bpe::emit(const Vocabulary& vocabulary, std::string_view piece, const Symbol& symbol, std::vector<TokenId>& ids) const {
+void Bpe::emit(const Vocabulary& vocabulary, std::string_view piece, const Symbol& symbol,
+               std::vector<TokenId>& ids) const {
   const auto token_of = [&](uint32_t number) {
     return number < vocabulary.token_of_symbol.size() ? vocabulary.token_of_symbol[number] : kNoToken;
   };
@@ -156,8 +162,9 @@ void Bpe::emit(const Vocabulary& vocabulary, std::string_view piece, const Symbo
   } else if (vocabulary.unknown != kNoToken) {
     ids.push_back(vocabulary.unknown);
   } else {
-    fail(ErrorKind::kBadArgument, "{}: the vocabulary has no token for {} of the text, no byte tokens and no unknown token",
-         vocabulary.source, printable(bytes));
+    fail(ErrorKind::kBadArgument,
+         "{}: the vocabulary has no token for {} of the text, no byte tokens and no unknown token", vocabulary.source,
+         printable(bytes));
   }
 }
 

@@ -53,7 +53,8 @@ class Bpe {
   void spell(const Vocabulary& vocabulary, std::string_view piece, Scratch& scratch) const;
   void join(Scratch& scratch) const;
   void consider(Scratch& scratch, uint32_t left, uint32_t right) const;
-  void emit(const Vocabulary& vocabulary, std::string_view piece, const Symbol& symbol, std::vector<TokenId>& ids) const;
+  void emit(const Vocabulary& vocabulary, std::string_view piece, const Symbol& symbol,
+            std::vector<TokenId>& ids) const;
 
   std::vector<Merge> merges_;                   // open addressing, at most half full
   std::array<uint32_t, 256> symbol_of_byte_{};  // byte alphabet only

@@ -31,7 +31,8 @@ std::vector<std::string> pieces_of(std::string_view text, std::string_view pre) 
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t pos = text.find(from); pos != std::string::npos; pos = text.find(from, pos + to.size())) text.replace(pos, from.size(), to);
+  for (size_t pos = text.find(from); pos != std::string::npos; pos = text.find(from, pos + to.size()))
+    text.replace(pos, from.size(), to);
 }
 
 // splits.txt's way of writing (tests/golden/tokenizer/PROVENANCE.md).
@@ -46,8 +47,9 @@ std::string unescaped(std::string text) {
 
 TEST(PreTokenizer, GoldenSplits) {
   const std::map<std::string, std::string> pre_of_family = {
-      {"G2", "gpt-2"},         {"L3", "llama-bpe"},   {"Q2", "qwen2"},           {"Q35", "qwen35"},    {"O200", "gpt-4o"},
-      {"DSV3", "deepseek-v3"}, {"K2", "kimi-k2"},     {"DSLLM", "deepseek-llm"}, {"SMOLLM", "smollm"}, {"DEFAULT", "default"}};
+      {"G2", "gpt-2"},      {"L3", "llama-bpe"},     {"Q2", "qwen2"},   {"Q35", "qwen35"},
+      {"O200", "gpt-4o"},   {"DSV3", "deepseek-v3"}, {"K2", "kimi-k2"}, {"DSLLM", "deepseek-llm"},
+      {"SMOLLM", "smollm"}, {"DEFAULT", "default"}};
   std::ifstream file(OUTRIDER_SOURCE_DIR "/tests/golden/tokenizer/splits.txt");
   std::string input;
   std::string line;
@@ -114,13 +116,17 @@ TEST(PreTokenizer, Tok1EveryRuleIsLinearInLongRuns) {
       const std::clock_t start = std::clock();
       pre_tokenize(text, *find_pre_rule(name), ends);
       // A few milliseconds; a scan that starts again at every character takes 5e9 steps.
-      EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1.0) << name << " on a run of '" << unit << "'";
+      EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1.0)
+          << name << " on a run of '" << unit << "'";
     }
   }
 }
 
 TEST(PreTokenizer, InvalidBytesStayAsTheyAre) {
-  EXPECT_EQ(pieces_of("ab\xFF\xFE" "cd \xE2\x82", "gpt-2"), (std::vector<std::string>{"ab", "\xFF\xFE", "cd", " \xE2\x82"}));
+  EXPECT_EQ(pieces_of("ab\xFF\xFE"
+                      "cd \xE2\x82",
+                      "gpt-2"),
+            (std::vector<std::string>{"ab", "\xFF\xFE", "cd", " \xE2\x82"}));
 }
 
 }  // namespace

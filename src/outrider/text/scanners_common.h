@@ -66,7 +66,8 @@ struct Range {
 
 template <size_t n>
 bool in_ranges(char32_t c, const Range (&ranges)[n]) noexcept {
-  const Range* found = std::upper_bound(ranges, ranges + n, c, [](char32_t value, const Range& range) { return value < range.first; });
+  const Range* found =
+      std::upper_bound(ranges, ranges + n, c, [](char32_t value, const Range& range) { return value < range.first; });
   return found != ranges && c <= found[-1].last;
 }
 

@@ -31,9 +31,10 @@ const std::string kW = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
 const std::string kNoHan = R"((?!\p{sc:Han}))";
 const std::string kPunctuation = R"(| ?[^\s\p{L}\p{N}]+)";
 
-std::string cased(const std::string& u, const std::string& w, const std::string& behind, const std::string& digits, const std::string& tail) {
-  return kLead + "(?:" + u + ")*(?:" + w + ")+" + behind + "|" + kLead + "(?:" + u + ")+(?:" + w + ")*" + behind + "|" + digits +
-         kPunctuation + tail + "|" + kTail;
+std::string cased(const std::string& u, const std::string& w, const std::string& behind, const std::string& digits,
+                  const std::string& tail) {
+  return kLead + "(?:" + u + ")*(?:" + w + ")+" + behind + "|" + kLead + "(?:" + u + ")+(?:" + w + ")*" + behind + "|" +
+         digits + kPunctuation + tail + "|" + kTail;
 }
 
 std::string qwen(const std::string& digits, const std::string& tail, const std::string& spaces) {
@@ -52,17 +53,20 @@ std::vector<Pattern> patterns() {
       {"qwen2", split_qwen2, qwen(R"(\p{N})", newlines, kTail)},
       {"bailingmoe", split_qwen2,
        R"('(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"},
-      {"qwen2_no_contractions", split_qwen2_no_contractions, kLead + R"(\p{L}+|\p{N})" + kPunctuation + newlines + "|" + kTail},
+      {"qwen2_no_contractions", split_qwen2_no_contractions,
+       kLead + R"(\p{L}+|\p{N})" + kPunctuation + newlines + "|" + kTail},
       {"qwen35", split_qwen35, kC + "|" + kLead + R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|)" + kTail},
       {"seed_coder", split_seed_coder, kC + "|" + kLead + R"(\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|)" + kTail},
       {"exaone_moe", split_exaone_moe,
-       kC + "|" + kLead + R"((?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"},
+       kC + "|" + kLead +
+           R"((?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"},
       {"long_digits", split_long_digits, qwen(R"(\p{N}+)", newlines, kTail)},
       {"jais2", split_jais2, qwen(R"(\p{N}{1,3})", newlines, jais_spaces)},
       {"o200", split_o200, cased(kU, kW, maybe_c, R"(\p{N}{1,3})", R"([\r\n/]*)")},
       {"o200_digit", split_o200_digit, cased(kU, kW, maybe_c, R"(\p{N})", R"([\r\n/]*)")},
       {"tekken", split_tekken, cased(kU, kW, "", R"(\p{N})", R"([\r\n/]*)")},
-      {"kimi_k2", split_kimi_k2, R"(\p{sc:Han}+|)" + cased(kNoHan + kU, kNoHan + kW, maybe_c, R"(\p{N}{1,3})", newlines)},
+      {"kimi_k2", split_kimi_k2,
+       R"(\p{sc:Han}+|)" + cased(kNoHan + kU, kNoHan + kW, maybe_c, R"(\p{N}{1,3})", newlines)},
       {"deepseek_v3", split_deepseek_v3, deepseek + newlines + "|" + kTail},
       {"spark", split_spark, deepseek + R"(|[\r\n]|\s+(?!\S)|\s+)"},
       {"bloom", split_bloom, R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{0964}\x{06D4}\x{060C})]+)"},
@@ -100,20 +104,27 @@ std::vector<Pattern> patterns() {
 
 // What random texts are made of: cases, marks, number classes, white space, scripts, symbols, controls, and the words
 // that some rules look for.
+// clang-format off
 const char* const kAtoms[] = {
-    "a", "b", "hello", "World", "ABC", "xYz", "\u00E9", "\u00C9", "\u0130", "\u01C5", "\u02B0", "\u017F", "\u00AA", "\u0301", "\u0308", "\u093F",
-    "\u0939\u093F\u0928\u094D", "0", "7", "12", "1234567", "\u0663", "\u00B2", "\u00BD", "\u2167", "\u3007", "\u3021", " ", " ", " ", "  ", "    ", "\t",
-    "\n", "\n\n", "\r", "\r\n", "\u00A0", "\u2003", "\u3000", "\u0085", "\u2028", "\x0B", "'s", "'S", "'re", "'LL", "'x", "'", "'d", ".", ",", "!", "/",
-    "//", "(", ")", "_", "-", "\"", "$", "+", "^", "`", "|", "~", "\u2014", "\u2019", "\u2026", "\u3002", "\uFF0C", "\uFF01", "\u20AC", "\u00AB", "\u203F",
-    "\u4E2D", "\u6587\u5B57", "\u3005", "\u2E80", "\u3042", "\u30AB\u30BF", "\u3105", "\uD55C\uAD6D", "\u3131", "\u0E44\u0E17\u0E22", "\u0645\u0631",
-    "\u05E9\u05DC", "\u10D0", "\u1E9E", "\u0394\u03B4", "\u0416\u0436", "\U0001F642", "\U0001F468\u200D\U0001F469", "\uFEFF", "\u200B", "\x01", "\x7F",
-    "\u0378", "\U00020000", "<sentinel:12>", "<sentinel:>", "IMGIMGABCZ", "IMGIMGZ", "\u060C", "\u0964", "\uF900", "\uFF76"};
+    "a", "b", "hello", "World", "ABC", "xYz", "\u00E9", "\u00C9", "\u0130", "\u01C5", "\u02B0", "\u017F", "\u00AA",
+    "\u0301", "\u0308", "\u093F", "\u0939\u093F\u0928\u094D", "0", "7", "12", "1234567", "\u0663", "\u00B2", "\u00BD",
+    "\u2167", "\u3007", "\u3021", " ", " ", " ", "  ", "    ", "\t", "\n", "\n\n", "\r", "\r\n", "\u00A0", "\u2003",
+    "\u3000", "\u0085", "\u2028", "\x0B", "'s", "'S", "'re", "'LL", "'x", "'", "'d", ".", ",", "!", "/", "//", "(",
+    ")", "_", "-", "\"", "$", "+", "^", "`", "|", "~", "\u2014", "\u2019", "\u2026", "\u3002", "\uFF0C", "\uFF01",
+    "\u20AC", "\u00AB", "\u203F", "\u4E2D", "\u6587\u5B57", "\u3005", "\u2E80", "\u3042", "\u30AB\u30BF", "\u3105",
+    "\uD55C\uAD6D", "\u3131", "\u0E44\u0E17\u0E22", "\u0645\u0631", "\u05E9\u05DC", "\u10D0", "\u1E9E",
+    "\u0394\u03B4", "\u0416\u0436", "\U0001F642", "\U0001F468\u200D\U0001F469", "\uFEFF", "\u200B", "\x01", "\x7F",
+    "\u0378", "\U00020000", "<sentinel:12>", "<sentinel:>", "IMGIMGABCZ", "IMGIMGZ", "\u060C", "\u0964", "\uF900",
+    "\uFF76",
+};
+// clang-format on
 
 std::string random_text(TestRng& rng) {
   std::string text;
   for (size_t n = rng.below(25); n > 0; --n) {
     const char* atom = kAtoms[rng.below(std::size(kAtoms))];
-    for (size_t times = rng.below(8) == 0 ? 1 + rng.below(rng.below(10) == 0 ? 600 : 8) : 1; times > 0; --times) text += atom;
+    for (size_t times = rng.below(8) == 0 ? 1 + rng.below(rng.below(10) == 0 ? 600 : 8) : 1; times > 0; --times)
+      text += atom;
   }
   return text;
 }
@@ -122,7 +133,8 @@ std::string random_text(TestRng& rng) {
 class RegexSplitter {
  public:
   explicit RegexSplitter(const std::string& regex)
-      : code_(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(regex.c_str()), regex.size(), PCRE2_UTF | PCRE2_UCP, &error_, &offset_, nullptr),
+      : code_(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(regex.c_str()), regex.size(), PCRE2_UTF | PCRE2_UCP, &error_,
+                            &offset_, nullptr),
               pcre2_code_free),
         data_(pcre2_match_data_create(8, nullptr), pcre2_match_data_free) {
     EXPECT_NE(code_, nullptr) << regex << " at " << offset_;
@@ -132,7 +144,9 @@ class RegexSplitter {
     std::vector<size_t> ends;
     size_t gap = 0;
     for (size_t pos = 0; pos < text.size();) {
-      if (pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), pos, 0, data_.get(), nullptr) <= 0) break;
+      if (pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), pos, 0, data_.get(),
+                      nullptr) <= 0)
+        break;
       const size_t* match = pcre2_get_ovector_pointer(data_.get());
       if (match[0] == text.size()) break;
       if (match[0] > gap) ends.push_back(match[0]);

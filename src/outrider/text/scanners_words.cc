@@ -16,10 +16,18 @@ size_t contraction(const View& view, size_t pos, bool any_case) {
     return any_case && c >= 'A' && c <= 'Z' ? c | 0x20 : c;
   };
   switch (letter(pos + 1)) {
-    case 's': case 't': case 'm': case 'd': return pos + 2;
-    case 'r': case 'v': return letter(pos + 2) == 'e' ? pos + 3 : pos;
-    case 'l': return letter(pos + 2) == 'l' ? pos + 3 : pos;
-    default: return pos;
+    case 's':
+    case 't':
+    case 'm':
+    case 'd':
+      return pos + 2;
+    case 'r':
+    case 'v':
+      return letter(pos + 2) == 'e' ? pos + 3 : pos;
+    case 'l':
+      return letter(pos + 2) == 'l' ? pos + 3 : pos;
+    default:
+      return pos;
   }
 }
 
@@ -127,10 +135,14 @@ size_t cased(const View& view, size_t pos, const WordRule& rule) {
 
 size_t word(const View& view, size_t pos, const WordRule& rule) {
   switch (rule.words) {
-    case Words::kLetters: return led(view, pos, rule.no_lead, [&](size_t at) { return view.skip(at, kLetter); });
-    case Words::kMarked: return led(view, pos, rule.no_lead, [&](size_t at) { return view.skip(at, kLetter | kMark); });
-    case Words::kPhrase: return led(view, pos, rule.no_lead, [&](size_t at) { return phrase(view, at); });
-    case Words::kCased: return cased(view, pos, rule);
+    case Words::kLetters:
+      return led(view, pos, rule.no_lead, [&](size_t at) { return view.skip(at, kLetter); });
+    case Words::kMarked:
+      return led(view, pos, rule.no_lead, [&](size_t at) { return view.skip(at, kLetter | kMark); });
+    case Words::kPhrase:
+      return led(view, pos, rule.no_lead, [&](size_t at) { return phrase(view, at); });
+    case Words::kCased:
+      return cased(view, pos, rule);
   }
   return pos;
 }
@@ -163,7 +175,8 @@ size_t match(const View& view, size_t pos, const WordRule& rule) {
   size_t stop = rule.han_runs ? view.skip(pos, kHanScript) : pos;
   if (stop == pos && rule.leading_contraction) stop = contraction(view, pos, true);
   if (stop == pos && rule.punctuated_word && scan::ascii_punctuation(view.text[pos].code_point)) {
-    const size_t letters = scan::run_of(view, pos + 1, [](const Character& c) { return scan::ascii_letter(c.code_point); });
+    const size_t letters =
+        scan::run_of(view, pos + 1, [](const Character& c) { return scan::ascii_letter(c.code_point); });
     if (letters > pos + 1) stop = letters;
   }
   if (stop == pos) stop = word(view, pos, rule);

@@ -22,8 +22,8 @@ void SentencePiece::load(const Vocabulary& vocabulary) {
   }
 }
 
-// Only tokens that stand for text: llama.cpp looks at all of them, so that the spelling of a control or byte token could
-// turn into it. No real vocabulary has the steps in between, so ids do not differ.
+// Only tokens that stand for text: llama.cpp looks at all of them, so that the spelling of a control or byte token
+// could turn into it. No real vocabulary has the steps in between, so ids do not differ.
 TokenId SentencePiece::find(const Vocabulary& vocabulary, std::string_view text) const noexcept {
   if (text.size() > max_token_bytes_) return kNoToken;
   const TokenId id = vocabulary.find(text);
@@ -98,8 +98,9 @@ void SentencePiece::emit(const Vocabulary& vocabulary, std::string_view text, st
   } else if (vocabulary.unknown != kNoToken) {
     ids.push_back(vocabulary.unknown);
   } else {
-    fail(ErrorKind::kBadArgument, "{}: the vocabulary has no token for {} of the text, no byte tokens and no unknown token",
-         vocabulary.source, printable(text));
+    fail(ErrorKind::kBadArgument,
+         "{}: the vocabulary has no token for {} of the text, no byte tokens and no unknown token", vocabulary.source,
+         printable(text));
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece BPE: characters of a text are joined while the result is a token, the best score first. Needs no merges.
-// Pairs wait in a heap: O(n log n), without recursion.
+// SentencePiece BPE: characters of a text are joined while the result is a token, the best score first. Needs no
+// merges. Pairs wait in a heap: O(n log n), without recursion.
 // Threads: immutable after load; the caller brings the scratch memory.
 #pragma once
 
@@ -35,7 +35,8 @@ class SentencePiece {
 
   // Appends the ids of `raw`, at most 2^29 bytes, with a space put before it when `prefix`. A character without a token
   // becomes its byte tokens, without those the unknown token, without that Error(kBadArgument).
-  void encode(const Vocabulary& vocabulary, std::string_view raw, bool prefix, Scratch& scratch, std::vector<TokenId>& ids) const;
+  void encode(const Vocabulary& vocabulary, std::string_view raw, bool prefix, Scratch& scratch,
+              std::vector<TokenId>& ids) const;
 
  private:
   TokenId find(const Vocabulary& vocabulary, std::string_view text) const noexcept;

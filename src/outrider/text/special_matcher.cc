@@ -11,8 +11,8 @@ constexpr uint32_t kNothing = UINT32_MAX;
 bool looks_like_marker(std::string_view text) {
   constexpr std::string_view kWideBar = "\xEF\xBD\x9C";
   const auto framed = [&](std::string_view bar) {
-    return text.size() > 2 + 2 * bar.size() && text.front() == '<' && text.back() == '>' && text.substr(1).starts_with(bar) &&
-           text.substr(0, text.size() - 1).ends_with(bar);
+    return text.size() > 2 + 2 * bar.size() && text.front() == '<' && text.back() == '>' &&
+           text.substr(1).starts_with(bar) && text.substr(0, text.size() - 1).ends_with(bar);
   };
   return framed("|") || framed(kWideBar);
 }
@@ -34,9 +34,11 @@ SpecialMatcher::SpecialMatcher(const Vocabulary& vocabulary) {
     const std::string_view text = vocabulary.text(id);
     const bool control = type == TokenType::kControl || type == TokenType::kUnknown;
     if ((!control && type != TokenType::kUserDefined) || text.empty()) continue;
-    specials_.push_back({id, std::string(text), control || vocabulary.reserved[i], looks_like_marker(text), vocabulary.right_strip[i]});
+    specials_.push_back(
+        {id, std::string(text), control || vocabulary.reserved[i], looks_like_marker(text), vocabulary.right_strip[i]});
   }
-  std::stable_sort(specials_.begin(), specials_.end(), [](const Special& a, const Special& b) { return a.text.size() > b.text.size(); });
+  std::stable_sort(specials_.begin(), specials_.end(),
+                   [](const Special& a, const Special& b) { return a.text.size() > b.text.size(); });
   special_of_node_.push_back(kNothing);
   for (uint32_t i = 0; i < specials_.size(); ++i) add(i);
 }

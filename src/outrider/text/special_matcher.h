@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts the tokens that are matched as plain byte strings (control, unknown, user-defined) out of a text, before anything
-// else looks at it. The longest token is cut out everywhere first, then the next longest in what is left, and so on:
-// not the leftmost longest, but what GGUF models are run with (../shared/spec/tokenizers.md section 4).
+// Cuts the tokens that are matched as plain byte strings (control, unknown, user-defined) out of a text, before
+// anything else looks at it. The longest token is cut out everywhere first, then the next longest in what is left, and
+// so on: not the leftmost longest, but what GGUF models are run with (../shared/spec/tokenizers.md section 4).
 // Threads: immutable after construction.
 #pragma once
 

@@ -17,7 +17,9 @@ struct Shown {
   bool operator==(const Shown&) const = default;
 };
 
-std::ostream& operator<<(std::ostream& out, const Shown& shown) { return out << '"' << shown.text << "\" stop \"" << shown.stop << '"'; }
+std::ostream& operator<<(std::ostream& out, const Shown& shown) {
+  return out << '"' << shown.text << "\" stop \"" << shown.stop << '"';
+}
 
 bool valid_utf8(std::string_view text) {
   for (size_t pos = 0; pos < text.size();) {
@@ -45,7 +47,8 @@ Shown stream(const std::vector<std::string>& pieces, const std::vector<std::stri
 void expect_any_cut(const std::string& text, const std::vector<std::string>& stops, const Shown& want) {
   for (size_t a = 0; a <= text.size(); ++a) {
     for (size_t b = a; b <= text.size(); ++b) {
-      EXPECT_EQ(stream({text.substr(0, a), text.substr(a, b - a), text.substr(b)}, stops), want) << "cut at " << a << " and " << b;
+      EXPECT_EQ(stream({text.substr(0, a), text.substr(a, b - a), text.substr(b)}, stops), want)
+          << "cut at " << a << " and " << b;
     }
   }
   std::vector<std::string> bytes;
@@ -60,10 +63,10 @@ TEST(StreamText, ShowsWholeCharactersAtEveryByteBoundary) {
 
 TEST(StreamText, ImpossibleBytesBecomeOneReplacementEachAndNeverBlock) {
   expect_any_cut("a\x80z", {}, {"a" + kFffd + "z", ""});
-  expect_any_cut("\xC0\xAF", {}, {kFffd + kFffd, ""});                       // overlong
-  expect_any_cut("\xED\xA0\x80", {}, {kFffd + kFffd + kFffd, ""});           // surrogate
+  expect_any_cut("\xC0\xAF", {}, {kFffd + kFffd, ""});                          // overlong
+  expect_any_cut("\xED\xA0\x80", {}, {kFffd + kFffd + kFffd, ""});              // surrogate
   expect_any_cut("\xF4\x90\x80\x80", {}, {kFffd + kFffd + kFffd + kFffd, ""});  // above U+10FFFF
-  expect_any_cut("\xF0\x9F\x41", {}, {kFffd + "A", ""});                     // cut short by another character
+  expect_any_cut("\xF0\x9F\x41", {}, {kFffd + "A", ""});                        // cut short by another character
   expect_any_cut("\xE2\x82\xE2\x82\xAC", {}, {kFffd + "\xE2\x82\xAC", ""});
   expect_any_cut("\xFF\xC3\xA9", {}, {kFffd + "\xC3\xA9", ""});
 }
@@ -79,7 +82,8 @@ TEST(StreamText, StopsAreFoundWhereverTheyAreCut) {
   expect_any_cut("aaab", {"aab"}, {"a", "aab"});
   expect_any_cut("xxSTOPyy", {"STOP"}, {"xx", "STOP"});
   expect_any_cut("one\n\nUser: two", {"\n\nUser:", "\nUser"}, {"one\n", "\nUser"});
-  expect_any_cut("\xE2\x82\xAC\xE7\xB5\x82\xE4\xBA\x86", {"\xE7\xB5\x82\xE4\xBA\x86"}, {"\xE2\x82\xAC", "\xE7\xB5\x82\xE4\xBA\x86"});
+  expect_any_cut("\xE2\x82\xAC\xE7\xB5\x82\xE4\xBA\x86", {"\xE7\xB5\x82\xE4\xBA\x86"},
+                 {"\xE2\x82\xAC", "\xE7\xB5\x82\xE4\xBA\x86"});
   expect_any_cut("abcab", {"abcabd"}, {"abcab", ""});
   expect_any_cut("abab", {""}, {"abab", ""});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte strings to dense numbers 0, 1, 2, ... in the order they are first added; a string may hold any byte. One arena and
-// one open-addressing table: a quarter of a million entries load in milliseconds.
+// Byte strings to dense numbers 0, 1, 2, ... in the order they are first added; a string may hold any byte. One arena
+// and one open-addressing table: a quarter of a million entries load in milliseconds.
 // Threads: thread-compatible; const members may be called from any thread.
 #pragma once
 
@@ -40,7 +40,9 @@ class StringTable {
     return number;
   }
   // kNone when it was never added.
-  uint32_t find(std::string_view text) const noexcept { return slots_.empty() ? kNone : slots_[slot_of(text, hash_of(text))]; }
+  uint32_t find(std::string_view text) const noexcept {
+    return slots_.empty() ? kNone : slots_[slot_of(text, hash_of(text))];
+  }
   std::string_view at(uint32_t number) const noexcept {
     return std::string_view(bytes_).substr(entries_[number].offset, entries_[number].n_bytes);
   }

@@ -20,7 +20,10 @@ int byte_of_text(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return -1;
   int value = 0;
   for (const char c : text.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
     if (digit < 0) return -1;
     value = value * 16 + digit;
   }
@@ -53,7 +56,8 @@ void append_with_spaces(std::string& out, std::string_view text) {
 
 class ModelTokenizer final : public Tokenizer {
  public:
-  explicit ModelTokenizer(const format::Metadata& metadata) : vocabulary_(Vocabulary::load(metadata)), specials_(vocabulary_) {
+  explicit ModelTokenizer(const format::Metadata& metadata)
+      : vocabulary_(Vocabulary::load(metadata)), specials_(vocabulary_) {
     if (vocabulary_.model == Model::kSentencePiece) {
       sentence_piece_.load(vocabulary_);
     } else {
@@ -127,7 +131,8 @@ class ModelTokenizer final : public Tokenizer {
 
   void check(TokenId id) const {
     if (id < 0 || static_cast<uint32_t>(id) >= n_tokens()) {
-      fail(ErrorKind::kBadArgument, "token id {} is not in the vocabulary of {} (0 to {})", id, vocabulary_.source, n_tokens() - 1);
+      fail(ErrorKind::kBadArgument, "token id {} is not in the vocabulary of {} (0 to {})", id, vocabulary_.source,
+           n_tokens() - 1);
     }
   }
 
@@ -172,7 +177,8 @@ class ModelTokenizer final : public Tokenizer {
     return ids;
   }
 
-  void encode_sentence_piece(std::string_view text, std::span<const Fragment> fragments, std::vector<TokenId>& ids) const {
+  void encode_sentence_piece(std::string_view text, std::span<const Fragment> fragments,
+                             std::vector<TokenId>& ids) const {
     SentencePiece::Scratch scratch;
     bool after_special = true;
     for (const Fragment& fragment : fragments) {
@@ -226,6 +232,8 @@ bool Tokenizer::present(const format::Metadata& metadata) {
   return model && *model != "none" && *model != "no_vocab";
 }
 
-std::unique_ptr<Tokenizer> Tokenizer::load(const format::Metadata& metadata) { return std::make_unique<ModelTokenizer>(metadata); }
+std::unique_ptr<Tokenizer> Tokenizer::load(const format::Metadata& metadata) {
+  return std::make_unique<ModelTokenizer>(metadata);
+}
 
 }  // namespace outrider::text

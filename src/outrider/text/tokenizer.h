@@ -18,7 +18,15 @@ namespace outrider::text {
 using TokenId = int32_t;
 inline constexpr TokenId kNoToken = -1;
 
-enum class TokenType : uint8_t { kUndefined = 0, kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+enum class TokenType : uint8_t {
+  kUndefined = 0,
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 struct EncodeOptions {
   bool add_special = false;    // BOS / EOS as the file wants them
@@ -40,9 +48,9 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
-  // Encodes the concatenation of the spans as one text, except that a control token must lie in trusted spans as a whole
-  // (TOK-2). A user-defined token written like a marker, <|name|>, counts as control here: some files type them so.
-  // add_special as above; control tokens in trusted spans are always recognised.
+  // Encodes the concatenation of the spans as one text, except that a control token must lie in trusted spans as a
+  // whole (TOK-2). A user-defined token written like a marker, <|name|>, counts as control here: some files type them
+  // so. add_special as above; control tokens in trusted spans are always recognised.
   virtual std::vector<TokenId> encode_spans(std::span<const TextSpan> spans, bool add_special) const = 0;
   // The bytes of one token in running text; control tokens give "" unless show_special. The first token of an SPM text
   // keeps its space: removing a dummy prefix is decode()'s business.
@@ -53,7 +61,7 @@ class Tokenizer {
   virtual uint32_t n_tokens() const noexcept = 0;
   virtual std::string_view raw_text(TokenId id) const = 0;  // the vocabulary's own spelling
   virtual TokenType type(TokenId id) const = 0;
-  virtual TokenId bos() const noexcept = 0;   // kNoToken when there is none
+  virtual TokenId bos() const noexcept = 0;  // kNoToken when there is none
   virtual TokenId eos() const noexcept = 0;
   virtual bool add_bos() const noexcept = 0;
   virtual bool add_eos() const noexcept = 0;

@@ -23,7 +23,8 @@ using Ids = std::vector<TokenId>;
 using Strings = std::vector<std::string>;
 
 const Tokenizer& demo() {
-  static const auto tokenizer = Tokenizer::load(format::ModelFile::open(OUTRIDER_SOURCE_DIR "/models/outrider-demo-q4_0.gguf").metadata);
+  static const auto tokenizer =
+      Tokenizer::load(format::ModelFile::open(OUTRIDER_SOURCE_DIR "/models/outrider-demo-q4_0.gguf").metadata);
   return *tokenizer;
 }
 
@@ -38,7 +39,6 @@ TEST(Tokenizer, GoldenIdsOfTheDemoModel) {
     EXPECT_EQ(demo().decode(want, true), text);
   }
 }
-
 
 // A small SPM vocabulary: <unk> <s> </s>, the byte tokens if wanted, then texts, the earlier the better their score.
 format::Metadata spm_metadata(const Strings& texts, bool byte_tokens = true) {
@@ -63,7 +63,8 @@ format::Metadata spm_metadata(const Strings& texts, bool byte_tokens = true) {
 }
 
 const std::string kMark = "\u2581";  // SPM's space
-const Strings kSpmTexts = {"he", "ll", "hell", "hello", kMark + "hello", kMark + kMark, kMark + kMark + kMark, kMark, "h", "e", "l", "o", "w"};
+const Strings kSpmTexts = {
+    "he", "ll", "hell", "hello", kMark + "hello", kMark + kMark, kMark + kMark + kMark, kMark, "h", "e", "l", "o", "w"};
 
 // A small byte-level BPE vocabulary: the tokens as given, no merges unless given.
 format::Metadata bpe_metadata(const Strings& tokens, const std::vector<int64_t>& types, const Strings& merges = {}) {
@@ -144,7 +145,8 @@ TEST(Tokenizer, SpecialIdsAndTypesOfTheDemoModel) {
   EXPECT_FALSE(demo().is_end_of_generation(kNoToken));
   EXPECT_FALSE(demo().is_end_of_generation(16384));
   EXPECT_EQ(error_of([] { demo().piece(16384, false); }, ErrorKind::kBadArgument),
-            "token id 16384 is not in the vocabulary of " OUTRIDER_SOURCE_DIR "/models/outrider-demo-q4_0.gguf (0 to 16383)");
+            "token id 16384 is not in the vocabulary of " OUTRIDER_SOURCE_DIR
+            "/models/outrider-demo-q4_0.gguf (0 to 16383)");
 }
 
 TEST(Tokenizer, EndOfGenerationSet) {
@@ -154,7 +156,8 @@ TEST(Tokenizer, EndOfGenerationSet) {
   const auto tokenizer = Tokenizer::load(metadata);
   const auto stops = [&](TokenId id) { return tokenizer->is_end_of_generation(id); };
   EXPECT_TRUE(stops(1) && stops(3) && stops(4) && stops(5) && stops(6));
-  // With <|return|> and <|call|> there, <|end|> only ends one channel's message; both it and the channel token are shown.
+  // With <|return|> and <|call|> there, <|end|> only ends one channel's message; both it and the channel token are
+  // shown.
   EXPECT_FALSE(stops(0) || stops(2) || stops(7));
   EXPECT_EQ(tokenizer->piece(2, false), "<|end|>");
   EXPECT_EQ(tokenizer->piece(7, false), "<|channel|>");
@@ -170,7 +173,9 @@ TEST(Tokenizer, SuppressedAreUnusedRowsAndTheFilesOwnList) {
 TEST(Tokenizer, LongestSpecialTokenIsCutOutFirstThenTheNextInWhatIsLeft) {
   const Strings tokens = {"a", "b", "<", ">", "|", "<|a|>", "<|a|>b", "|>b<|", "\u0120"};
   const auto tokenizer = Tokenizer::load(bpe_metadata(tokens, {1, 1, 1, 1, 1, 3, 3, 4, 1}));
-  const auto encode = [&](std::string_view text, bool parse) { return spelled(*tokenizer, tokenizer->encode(text, {.parse_special = parse})); };
+  const auto encode = [&](std::string_view text, bool parse) {
+    return spelled(*tokenizer, tokenizer->encode(text, {.parse_special = parse}));
+  };
   EXPECT_EQ(encode("<|a|>b<|a|>", true), (Strings{"<|a|>b", "<|a|>"}));  // not |>b<|, which is shorter
   EXPECT_EQ(encode("<|a|>a", true), (Strings{"<|a|>", "a"}));
   EXPECT_EQ(encode("<|a|>b<|a|>", false), (Strings{"<", "|", "a", "|>b<|", "a", "|", ">"}));
@@ -212,7 +217,8 @@ void* encode_long_runs(void* failure) {
       const Ids ids = tokenizer->encode(text, {});
       const Ids in_chat = tokenizer->encode_spans(spans, true);
       const bool in_time = thread_seconds() - start < 2.0;
-      if (tokenizer->decode(ids, false) != text || !in_time || in_chat.size() < 3) *static_cast<std::string*>(failure) += unit;
+      if (tokenizer->decode(ids, false) != text || !in_time || in_chat.size() < 3)
+        *static_cast<std::string*>(failure) += unit;
     }
   }
   return nullptr;
@@ -259,7 +265,8 @@ TEST(Tokenizer, Tok2ATokenMustNotBePutTogetherAcrossABorder) {
 
 TEST(Tokenizer, Tok2MarkersThatTheFileOrTheLoaderCallsUserDefinedCannotBeForgedEither) {
   // <|channel|> is control in the file and made visible; <|user|> is user-defined in the file; <tag> is no marker.
-  const Strings tokens = {"<|channel|>", "<|user|>", "<tag>", "\u0120", "<", "|", ">", "c", "h", "a", "n", "e", "l", "u", "s", "r", "t", "g"};
+  const Strings tokens = {"<|channel|>", "<|user|>", "<tag>", "\u0120", "<", "|", ">", "c", "h",
+                          "a",           "n",        "e",     "l",      "u", "s", "r", "t", "g"};
   std::vector<int64_t> types(tokens.size(), 1);
   types[0] = 3, types[1] = types[2] = 4;
   const auto tokenizer = Tokenizer::load(bpe_metadata(tokens, types));
@@ -277,7 +284,8 @@ TEST(Tokenizer, SpansWithoutControlTokensAreOneText) {
   for (int round = 0; round < 300; ++round) {
     const std::string text = random_text(rng, true);
     const size_t cut = rng.below(text.size() + 1);
-    const TextSpan spans[] = {{std::string_view(text).substr(0, cut), true}, {std::string_view(text).substr(cut), false}};
+    const TextSpan spans[] = {{std::string_view(text).substr(0, cut), true},
+                              {std::string_view(text).substr(cut), false}};
     EXPECT_EQ(demo().encode_spans(spans, false), demo().encode(text, {}));
   }
 }
@@ -331,7 +339,8 @@ TEST(Tokenizer, SpmJoinsByScoreOfTheResult) {
   const auto tokenizer = Tokenizer::load(spm_metadata({kMark, "a", "b", "c", "bc", "ab", "abc"}));
   EXPECT_EQ(spelled(*tokenizer, tokenizer->encode("abc", {})), (Strings{kMark, "abc"}));
   EXPECT_EQ(spelled(*tokenizer, tokenizer->encode("abab", {})), (Strings{kMark, "ab", "ab"}));
-  EXPECT_EQ(spelled(*tokenizer, tokenizer->encode("</s>", {})), (Strings{kMark, "<0x3C>", "<0x2F>", "<0x73>", "<0x3E>"}));
+  EXPECT_EQ(spelled(*tokenizer, tokenizer->encode("</s>", {})),
+            (Strings{kMark, "<0x3C>", "<0x2F>", "<0x73>", "<0x3E>"}));
 }
 
 TEST(Tokenizer, RawUtf8BpeWritesSpacesAsMarksAndFallsBackToBytes) {
@@ -348,10 +357,13 @@ TEST(Tokenizer, RawUtf8BpeWritesSpacesAsMarksAndFallsBackToBytes) {
 TEST(Tokenizer, BadFilesAreRefusedByNameAndKey) {
   auto metadata = bpe_metadata({"a"}, {1});
   metadata.set_string("tokenizer.ggml.model", "t5");
-  EXPECT_EQ(load_error(metadata), "bpe.gguf: tokenizer.ggml.model is t5, which is not supported (supported: gpt2, llama, gemma4)");
+  EXPECT_EQ(load_error(metadata),
+            "bpe.gguf: tokenizer.ggml.model is t5, which is not supported (supported: gpt2, llama, gemma4)");
   metadata = bpe_metadata({"a"}, {1});
   metadata.set_string("tokenizer.ggml.pre", "qwen99");
-  EXPECT_EQ(load_error(metadata).find("bpe.gguf: tokenizer.ggml.pre is qwen99, which is not known (known: default, llama-bpe, "), 0u);
+  EXPECT_EQ(load_error(metadata).find(
+                "bpe.gguf: tokenizer.ggml.pre is qwen99, which is not known (known: default, llama-bpe, "),
+            0u);
   metadata = bpe_metadata({"a", "b"}, {1});
   EXPECT_EQ(load_error(metadata), "bpe.gguf: tokenizer.ggml.token_type has 1 entries for 2 tokens");
   EXPECT_EQ(load_error(bpe_metadata({}, {})), "bpe.gguf: key tokenizer.ggml.tokens is empty");

@@ -19,6 +19,7 @@ std::string key(std::string_view name) { return std::string(kPrefix) + std::stri
 
 // Tokens known by their text. The order decides between several that are there; llama.cpp takes whichever its hash map
 // yields first. The DeepSeek names are written with U+FF5C and U+2581.
+// clang-format off
 constexpr std::string_view kEndOfTurn[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>", "[EOT]",
     "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", "<end_of_utterance>"};
@@ -39,6 +40,7 @@ constexpr std::string_view kEndOfGeneration[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>", "<|endoftext|>",
     "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>",
     "<|tool_response>", "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", "[e~["};
+// clang-format on
 // gpt-oss: the output parser has to see these.
 constexpr std::string_view kChannelTokens[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"};
 
@@ -60,8 +62,8 @@ void read_model(Vocabulary& vocabulary, const Metadata& metadata) {
   }
   vocabulary.pre = find_pre_rule(pre);
   if (vocabulary.pre == nullptr) {
-    fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.pre is {}, which is not known (known: {})", vocabulary.source, printable(pre),
-         pre_rule_names());
+    fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.pre is {}, which is not known (known: {})", vocabulary.source,
+         printable(pre), pre_rule_names());
   }
   // llama.cpp's defaults for BOS and EOS here are 11, right for Falcon only and stated by its files: none.
   vocabulary.model = vocabulary.pre->byte_alphabet ? Model::kByteBpe : Model::kRawBpe;
@@ -71,10 +73,12 @@ void read_model(Vocabulary& vocabulary, const Metadata& metadata) {
 void read_tokens(Vocabulary& vocabulary, const Metadata& metadata) {
   const auto* tokens = metadata.find_strings(key("tokens"));
   if (tokens == nullptr || tokens->empty()) {
-    fail(ErrorKind::kBadFile, "{}: key tokenizer.ggml.tokens is {}", vocabulary.source, tokens == nullptr ? "missing" : "empty");
+    fail(ErrorKind::kBadFile, "{}: key tokenizer.ggml.tokens is {}", vocabulary.source,
+         tokens == nullptr ? "missing" : "empty");
   }
   const size_t n = tokens->size();
-  if (n > INT32_MAX) fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.tokens has {} tokens, more than 2147483647", vocabulary.source, n);
+  if (n > INT32_MAX)
+    fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.tokens has {} tokens, more than 2147483647", vocabulary.source, n);
   size_t n_bytes = 0;
   for (const std::string& token : *tokens) n_bytes += token.size();
   vocabulary.symbols.reserve(n, n_bytes);
@@ -83,7 +87,8 @@ void read_tokens(Vocabulary& vocabulary, const Metadata& metadata) {
     const uint32_t symbol = vocabulary.symbols.add(token);
     if (symbol == vocabulary.token_of_symbol.size()) {
       // An empty text is no token's: nothing could ever match it.
-      vocabulary.token_of_symbol.push_back(token.empty() ? kNoToken : static_cast<TokenId>(vocabulary.symbol_of_token.size()));
+      vocabulary.token_of_symbol.push_back(token.empty() ? kNoToken
+                                                         : static_cast<TokenId>(vocabulary.symbol_of_token.size()));
     }
     vocabulary.symbol_of_token.push_back(symbol);
   }
@@ -92,7 +97,8 @@ void read_tokens(Vocabulary& vocabulary, const Metadata& metadata) {
   vocabulary.reserved.assign(n, false);
   if (const auto types = metadata.find_ints(key("token_type"))) {
     if (types->size() < n) {
-      fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.token_type has {} entries for {} tokens", vocabulary.source, types->size(), n);
+      fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.token_type has {} entries for {} tokens", vocabulary.source,
+           types->size(), n);
     }
     for (size_t i = 0; i < n; ++i) {
       const int64_t type = (*types)[i];
@@ -104,17 +110,20 @@ void read_tokens(Vocabulary& vocabulary, const Metadata& metadata) {
     vocabulary.scores.assign(n, 0.0f);
     if (const auto scores = metadata.find_reals(key("scores"))) {
       if (scores->size() < n) {
-        fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.scores has {} entries for {} tokens", vocabulary.source, scores->size(), n);
+        fail(ErrorKind::kBadFile, "{}: tokenizer.ggml.scores has {} entries for {} tokens", vocabulary.source,
+             scores->size(), n);
       }
       std::transform(scores->begin(), scores->begin() + static_cast<std::ptrdiff_t>(n), vocabulary.scores.begin(),
                      [](double score) { return static_cast<float>(score); });
     }
   }
-  for (unsigned byte = 0; byte < 256; ++byte) vocabulary.byte_tokens[byte] = vocabulary.find(fmt::format("<0x{:02X}>", byte));
+  for (unsigned byte = 0; byte < 256; ++byte)
+    vocabulary.byte_tokens[byte] = vocabulary.find(fmt::format("<0x{:02X}>", byte));
 }
 
 // The id a key holds. One outside the vocabulary (-1 is written for "none") counts as absent.
-TokenId id_of_key(const Vocabulary& vocabulary, const Metadata& metadata, std::initializer_list<std::string_view> names, TokenId fallback) {
+TokenId id_of_key(const Vocabulary& vocabulary, const Metadata& metadata, std::initializer_list<std::string_view> names,
+                  TokenId fallback) {
   TokenId id = fallback >= 0 && static_cast<uint32_t>(fallback) < vocabulary.n_tokens() ? fallback : kNoToken;
   for (const std::string_view name : names) {
     const auto value = metadata.find_int(key(name));
@@ -198,7 +207,8 @@ class SpecialTokens {
 void read_flags(Vocabulary& vocabulary, const Metadata& metadata) {
   if (const auto flag = metadata.find_bool(key("add_bos_token"))) vocabulary.add_bos = *flag;
   if (const auto flag = metadata.find_bool(key("add_eos_token"))) vocabulary.add_eos = *flag;
-  if (vocabulary.pre != nullptr && vocabulary.pre->newline_tokens) vocabulary.add_bos = true;  // Gemma 4 files say false
+  if (vocabulary.pre != nullptr && vocabulary.pre->newline_tokens)
+    vocabulary.add_bos = true;  // Gemma 4 files say false
   if (vocabulary.model == Model::kSentencePiece) {
     vocabulary.add_space_prefix = metadata.find_bool(key("add_space_prefix")).value_or(true);
   }
@@ -213,14 +223,16 @@ void read_flags(Vocabulary& vocabulary, const Metadata& metadata) {
     if (id >= 0 && id < vocabulary.n_tokens()) vocabulary.suppressed.push_back(static_cast<TokenId>(id));
   }
   std::sort(vocabulary.suppressed.begin(), vocabulary.suppressed.end());
-  vocabulary.suppressed.erase(std::unique(vocabulary.suppressed.begin(), vocabulary.suppressed.end()), vocabulary.suppressed.end());
+  vocabulary.suppressed.erase(std::unique(vocabulary.suppressed.begin(), vocabulary.suppressed.end()),
+                              vocabulary.suppressed.end());
 }
 
 // Files do not carry the strip flags of added tokens; Phi-3 is the one decoder that needs them, known by its name.
 void read_strip_flags(Vocabulary& vocabulary, const Metadata& metadata) {
   vocabulary.right_strip.assign(vocabulary.n_tokens(), false);
   std::string name(metadata.find_string("general.name").value_or(""));
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos) return;
   for (uint32_t id = 0; id < vocabulary.n_tokens(); ++id) {
     const TokenType type = vocabulary.types[id];

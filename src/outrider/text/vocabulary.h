@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model file says about its tokens: texts, types, special ids and their defaults, the end-of-generation set, with
-// the corrections of types that runtimes apply (../shared/spec/tokenizers.md sections 1 to 3).
+// What a model file says about its tokens: texts, types, special ids and their defaults, the end-of-generation set,
+// with the corrections of types that runtimes apply (../shared/spec/tokenizers.md sections 1 to 3).
 // Threads: immutable after load.
 #pragma once
 
@@ -30,9 +30,9 @@ struct Vocabulary {
   std::vector<TokenType> types;          // after the corrections
   // The file itself calls it control or unknown: text from outside must never become it, whatever the corrections say.
   std::vector<bool> reserved;
-  std::vector<float> scores;              // SPM only
-  std::array<TokenId, 256> byte_tokens;   // <0xHH>, kNoToken where there is none
-  std::vector<bool> right_strip;          // the token swallows white space behind it (Phi-3)
+  std::vector<float> scores;             // SPM only
+  std::array<TokenId, 256> byte_tokens;  // <0xHH>, kNoToken where there is none
+  std::vector<bool> right_strip;         // the token swallows white space behind it (Phi-3)
 
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;
