@@ -3,11 +3,13 @@
 #include "outrider/engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <set>
 
@@ -205,6 +207,41 @@ TEST(Engine, CancelStopsBetweenLayersAndLeavesTheSequence) {
   engine.set_routing_observer({});
   cancel = false;
   EXPECT_EQ(test::run_digest(engine, ids, 4), want);
+}
+
+// A file that loses its experts while the engine runs: the pass fails naming file and offset, the sequence stays, and
+// once the bytes are back the engine goes on with the right bits.
+TEST(Engine, FailedReadLeavesTheSequenceAndTheEngineUsable) {
+  const TinyFile file(tiny_moe());
+  const model::Model model = model::open(file.path());
+  EngineOptions options = tiny_options();
+  options.slots_per_layer = 2;
+  const std::vector<int32_t> ids = some_ids(20, 96);
+  const std::string want = test::run_digest(model, options, ids, 4);
+
+  std::ifstream in(file.path(), std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  uint64_t first_expert_byte = UINT64_MAX;
+  for (const residency::LayerSource& layer : engine::expert_sources(model)) {
+    for (uint32_t i = 0; i < layer.n_parts; ++i) first_expert_byte = std::min(first_expert_byte, layer.parts[i].offset);
+  }
+  for (const auto io : {residency::IoMode::kUring, residency::IoMode::kThreads}) {
+    options.io = io;
+    engine::Engine engine(model, options);
+    engine.prefill(0, std::span(ids).first(6));
+    ASSERT_EQ(::truncate(file.path().c_str(), static_cast<off_t>(first_expert_byte)), 0);
+    try {
+      engine.prefill(0, std::span(ids).subspan(6));
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kIo) << error.what();
+      EXPECT_EQ(std::string(error.what()).rfind(file.path() + ": read at offset ", 0), 0U) << error.what();
+    }
+    EXPECT_EQ(engine.n_tokens(0), 6U);
+    std::ofstream(file.path(), std::ios::binary | std::ios::in | std::ios::out) << bytes;
+    engine.keep(0, 0);
+    EXPECT_EQ(test::run_digest(engine, ids, 4), want);
+  }
 }
 
 // STR-2: the default works for any top-k; too small is refused with the minimum; too large is capped.
