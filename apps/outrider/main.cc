@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "outrider " OUTRIDER_VERSION);
   app.require_subcommand(1);
   // In the order --help shows them.
+  outrider::apps::add_run(app);
   outrider::apps::add_bench(app);
   outrider::apps::add_plan(app);
   outrider::apps::add_perplexity(app);
