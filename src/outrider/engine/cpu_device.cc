@@ -270,55 +270,77 @@ void CpuDevice::swiglu(const Rows& hidden, const float* up, bool has_gate, bool 
            [&](uint32_t row, uint32_t) { activate_row(hidden, up, has_gate, quantize, row); });
 }
 
+void CpuDevice::expert_block(const ExpertArgs& args, ExpertMatrix which, const ExpertJob& job, uint32_t block,
+                             uint32_t n_blocks) noexcept {
+  const ExpertShape& shape = *args.shape;
+  DeviceLinear linear;
+  const std::byte* data = nullptr;
+  const float* scales = nullptr;
+  float* out = nullptr;
+  switch (which) {
+    case ExpertMatrix::kGate:
+      linear.w = shape.gate, data = job.slab.parts[shape.gate_part], scales = shape.gate_scale, out = args.hidden.f32;
+      break;
+    case ExpertMatrix::kUp:
+      linear.w = shape.up, data = job.slab.parts[shape.up_part] + shape.up_offset, scales = shape.up_scale,
+      out = args.up;
+      break;
+    case ExpertMatrix::kDown:
+      linear.w = shape.down, data = job.slab.parts[shape.down_part], scales = shape.down_scale, out = args.out;
+      break;
+  }
+  const bool reads_rows = which != ExpertMatrix::kDown;  // else the pairs' own hidden rows
+  const uint64_t n_rows = linear.w.n_rows;
+  linear.w.data = data;
+  if (scales != nullptr) linear.scale = scales[job.slab.expert];
+  linear_rows(linear, {.weights = linear.w,
+                       .row_begin = static_cast<uint32_t>(n_rows * block / n_blocks),
+                       .row_end = static_cast<uint32_t>(n_rows * (block + 1) / n_blocks),
+                       .x = reads_rows ? view(args.x) : view(args.hidden, job.pair_begin),
+                       .token_rows = reads_rows ? args.pair_row + job.pair_begin : nullptr,
+                       .n_tokens = job.n_pairs,
+                       .out = out + job.pair_begin * n_rows,
+                       .out_stride = n_rows});
+}
+
+void CpuDevice::activate_experts(const ExpertArgs& args) noexcept {
+  const ExpertShape& shape = *args.shape;
+  const bool quantize = kernels::activation_form(shape.down.type) == kernels::ActivationForm::kQuantized;
+  const auto n_jobs = static_cast<uint32_t>(args.jobs.size());
+  uint64_t n_pairs = 0;
+  for (const ExpertJob& job : args.jobs) n_pairs += job.n_pairs;
+  const bool alone = n_pairs * 16 * args.hidden.k < kMinTaskCost;
+  const uint32_t splits = alone ? 1 : std::max(1U, pool_.n_threads() * kTasksPerThread / n_jobs);
+  const auto activate = [&](uint32_t task, uint32_t) {
+    const ExpertJob& job = args.jobs[task / splits];
+    const uint64_t split = task % splits;
+    for (uint64_t i = job.n_pairs * split / splits; i < job.n_pairs * (split + 1) / splits; ++i) {
+      activate_row(args.hidden, args.up, shape.has_gate, quantize, static_cast<uint32_t>(job.pair_begin + i));
+    }
+  };
+  if (!alone) return pool_.run(n_jobs * splits, activate);
+  for (uint32_t job = 0; job < n_jobs; ++job) activate(job, 0);
+}
+
 void CpuDevice::experts(const ExpertArgs& args) {
   const ExpertShape& shape = *args.shape;
   const auto n_jobs = static_cast<uint32_t>(args.jobs.size());
-  const auto wanted_tasks = pool_.n_threads() * kTasksPerThread;
   matmul_for(shape.up.type);
   matmul_for(shape.down.type);
   if (shape.has_gate) matmul_for(shape.gate.type);
-  const auto run = [&](const kernels::Weights& like, const std::byte* data, const float* scale, const ExpertJob& job,
-                       uint32_t block, uint32_t n_blocks, bool gather, float* out) {
-    DeviceLinear linear{.w = like, .scale = scale != nullptr ? scale[job.slab.expert] : 1};
-    linear.w.data = data;
-    linear_rows(linear, {.weights = linear.w,
-                         .row_begin = static_cast<uint32_t>(static_cast<uint64_t>(like.n_rows) * block / n_blocks),
-                         .row_end = static_cast<uint32_t>(static_cast<uint64_t>(like.n_rows) * (block + 1) / n_blocks),
-                         .x = gather ? view(args.x) : view(args.hidden, job.pair_begin),
-                         .token_rows = gather ? args.pair_row + job.pair_begin : nullptr,
-                         .n_tokens = job.n_pairs,
-                         .out = out + static_cast<uint64_t>(job.pair_begin) * like.n_rows,
-                         .out_stride = like.n_rows});
-  };
   const auto blocks_of = [&](uint32_t n_matrices, uint32_t n_rows) {
-    return std::clamp(wanted_tasks / n_matrices, 1U, std::max(1U, n_rows / kMinTaskRows));
+    return std::clamp(pool_.n_threads() * kTasksPerThread / n_matrices, 1U, std::max(1U, n_rows / kMinTaskRows));
   };
-
   const uint32_t n_in = shape.has_gate ? 2 : 1;
   const uint32_t in_blocks = blocks_of(n_jobs * n_in, shape.up.n_rows);
   pool_.run(n_jobs * n_in * in_blocks, [&](uint32_t task, uint32_t) {
-    const ExpertJob& job = args.jobs[task / (n_in * in_blocks)];
-    const uint32_t block = task % in_blocks;
-    if (task / in_blocks % n_in == 0) {
-      run(shape.up, job.slab.parts[shape.up_part] + shape.up_offset, shape.up_scale, job, block, in_blocks, true,
-          args.up);
-    } else {
-      run(shape.gate, job.slab.parts[shape.gate_part], shape.gate_scale, job, block, in_blocks, true, args.hidden.f32);
-    }
+    const auto which = task / in_blocks % n_in == 0 ? ExpertMatrix::kUp : ExpertMatrix::kGate;
+    expert_block(args, which, args.jobs[task / (n_in * in_blocks)], task % in_blocks, in_blocks);
   });
-
-  const bool quantize = kernels::activation_form(shape.down.type) == kernels::ActivationForm::kQuantized;
-  for (const ExpertJob& job : args.jobs) {
-    for_rows(job.n_pairs, 16ULL * args.hidden.k, [&](uint32_t i, uint32_t) {
-      activate_row(args.hidden, args.up, shape.has_gate, quantize, job.pair_begin + i);
-    });
-  }
-
+  activate_experts(args);
   const uint32_t out_blocks = blocks_of(n_jobs, shape.down.n_rows);
   pool_.run(n_jobs * out_blocks, [&](uint32_t task, uint32_t) {
-    const ExpertJob& job = args.jobs[task / out_blocks];
-    run(shape.down, job.slab.parts[shape.down_part], shape.down_scale, job, task % out_blocks, out_blocks, false,
-        args.out);
+    expert_block(args, ExpertMatrix::kDown, args.jobs[task / out_blocks], task % out_blocks, out_blocks);
   });
 }
 

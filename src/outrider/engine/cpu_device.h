@@ -46,6 +46,11 @@ class CpuDevice final : public Device {
   void quantize_row(const Rows& rows, uint32_t row) const noexcept;
   void activate_row(const Rows& hidden, const float* up, bool has_gate, bool quantize, uint32_t row) const noexcept;
   kernels::MatmulFn matmul_for(format::TensorType type) noexcept;
+  enum class ExpertMatrix : uint8_t { kGate, kUp, kDown };
+  // One block of rows of one matrix of one expert, for all its pairs.
+  void expert_block(const ExpertArgs& args, ExpertMatrix which, const ExpertJob& job, uint32_t block,
+                    uint32_t n_blocks) noexcept;
+  void activate_experts(const ExpertArgs& args) noexcept;
   // Runs matmul for rows [begin, end) and applies scale and bias.
   void linear_rows(const DeviceLinear& linear, kernels::MatmulArgs args) noexcept;
   float* worker_scratch(uint32_t worker) noexcept { return scratch_.as<float>() + worker * scratch_floats_; }
