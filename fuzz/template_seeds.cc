@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(argv[1]);
   std::ifstream file(OUTRIDER_TEMPLATE_CASES);
   int n = 0;
-  for (const auto& one : nlohmann::json::parse(file)["cases"]) {
+  const auto golden = nlohmann::json::parse(file);
+  for (const auto& one : golden["cases"]) {
     std::ofstream seed(std::filesystem::path(argv[1]) / ("case" + std::to_string(n)), std::ios::binary);
     seed << static_cast<char>('0' + n % 4) << one["template"].get<std::string>();
     ++n;

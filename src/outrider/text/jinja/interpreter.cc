@@ -263,7 +263,7 @@ Value Interpreter::call_macro(const MacroDef& macro, Scope* closure, CallArgs& a
   bool has_caller = false;
   for (auto& [name, value] : args.named) {
     const auto parameter = std::find_if(macro.parameters.begin(), macro.parameters.end(),
-                                        [&](const Parameter& p) { return program_.names[p.name] == name; });
+                                        [this, &wanted = name](const Parameter& p) { return program_.names[p.name] == wanted; });
     if (parameter != macro.parameters.end()) {
       if (parameter < macro.parameters.begin() + static_cast<std::ptrdiff_t>(n_bound)) {
         fault("macro '{}' got two values for argument '{}'", macro.name, name);
