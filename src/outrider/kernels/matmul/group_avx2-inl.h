@@ -70,7 +70,7 @@ inline __m128i load_128(const void* p) noexcept { return _mm_loadu_si128(static_
 
 // How far ahead of the row kernels weights are asked for: the hardware's prefetchers stop at each page. Past the end of
 // the weights it does no harm.
-constexpr uint32_t kPrefetchBytes = 2048;
+constexpr uint32_t kPrefetchBytes = 4096;
 
 template <uint32_t kBytes>
 inline void prefetch_group(const uint8_t* p) noexcept {

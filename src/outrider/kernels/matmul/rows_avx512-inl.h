@@ -53,36 +53,43 @@ inline void unpack_pairs(const uint8_t* p, __m512i (&codes)[4]) noexcept {
   for (uint32_t j = 0; j < 4; ++j) codes[j] = Format::pair(p, j);
 }
 
-// All rows of the call for one token.
+// One row times one token; `tail` holds the last n_left < 8 blocks of the token.
 template <typename Format>
-void run_token(const MatmulArgs& args, uint32_t i) noexcept {
-  const uint32_t n_groups = args.weights.k / 256;
-  const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
-  const ActGroup act = act_of(args, i);
-  ActTail tail;
-  if (n_left != 0) tail.fill(act_at(act, n_groups), n_left);
-  for (uint32_t r = args.row_begin; r < args.row_end; ++r) {
-    const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + r * args.weights.row_bytes;
-    __m256 acc = _mm256_setzero_ps();
-    __m512i codes[4];
-    for (uint32_t g = 0; g < n_groups; ++g, p += Format::kBytes) {
-      prefetch_group<Format::kBytes>(p + kPrefetchBytes);
-      unpack_pairs<Format>(p, codes);
-      acc = join_pairs<Format>(acc, codes, Format::scales(p), act_at(act, g));
-    }
-    if (n_left != 0) {
-      uint8_t padded[Format::kBytes] = {};
-      __builtin_memcpy(padded, p, Format::kBytes / 8 * n_left);
-      unpack_pairs<Format>(padded, codes);
-      acc = keep_lanes(acc, join_pairs<Format>(acc, codes, Format::scales(padded), tail.group()), n_left);
-    }
-    args.out[i * args.out_stride + r] = fold_lanes(acc);
+inline float dot_token(const uint8_t* p, uint32_t n_groups, const ActGroup& act, uint32_t n_left,
+                       const ActTail& tail) noexcept {
+  __m256 acc = _mm256_setzero_ps();
+  __m512i codes[4];
+  for (uint32_t g = 0; g < n_groups; ++g, p += Format::kBytes) {
+    prefetch_group<Format::kBytes>(p + kPrefetchBytes);
+    unpack_pairs<Format>(p, codes);
+    acc = join_pairs<Format>(acc, codes, Format::scales(p), act_at(act, g));
   }
+  if (n_left != 0) {
+    uint8_t padded[Format::kBytes] = {};
+    __builtin_memcpy(padded, p, Format::kBytes / 8 * n_left);
+    unpack_pairs<Format>(padded, codes);
+    acc = keep_lanes(acc, join_pairs<Format>(acc, codes, Format::scales(padded), tail.group()), n_left);
+  }
+  return fold_lanes(acc);
 }
 
-template <typename Format>
+// All rows of the call for at most kMostTokens tokens.
+template <typename Format, uint32_t kMostTokens>
 void run_rows(const MatmulArgs& args) noexcept {
-  for (uint32_t i = 0; i < args.n_tokens; ++i) run_token<Format>(args, i);
+  const uint32_t n_groups = args.weights.k / 256;
+  const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
+  ActGroup acts[kMostTokens];
+  ActTail tails[kMostTokens];
+  for (uint32_t i = 0; i < args.n_tokens; ++i) {
+    acts[i] = act_of(args, i);
+    if (n_left != 0) tails[i].fill(act_at(acts[i], n_groups), n_left);
+  }
+  for (uint32_t r = args.row_begin; r < args.row_end; ++r) {
+    const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + r * args.weights.row_bytes;
+    for (uint32_t i = 0; i < args.n_tokens; ++i) {
+      args.out[i * args.out_stride + r] = dot_token<Format>(p, n_groups, acts[i], n_left, tails[i]);
+    }
+  }
 }
 
 }  // namespace

@@ -210,9 +210,9 @@ void run_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t fi
 // Few tokens go row by row, more go by tiles.
 template <typename Format>
 void run_matmul(const MatmulArgs& args) noexcept {
-  constexpr uint32_t kLeastTokens = 3;
-  if (args.n_tokens < kLeastTokens) {
-    run_rows<Format>(args);
+  constexpr uint32_t kFewTokens = 3;
+  if (args.n_tokens <= kFewTokens) {
+    run_rows<Format, kFewTokens>(args);
     return;
   }
   for (uint32_t first = 0; first < args.n_tokens; first += kTileTokens) {
