@@ -136,7 +136,17 @@ residency::StoreCounters operator-(const residency::StoreCounters& a, const resi
   out.hits -= b.hits;
   out.misses -= b.misses;
   out.bytes_read -= b.bytes_read;
+  out.bytes_demand -= b.bytes_demand;
+  out.bytes_predicted_used -= b.bytes_predicted_used;
+  out.bytes_predicted_wasted -= b.bytes_predicted_wasted;
+  out.bytes_background -= b.bytes_background;
+  out.predicted -= b.predicted;
+  out.predicted_used -= b.predicted_used;
+  out.predicted_in_time -= b.predicted_in_time;
+  out.admitted -= b.admitted;
+  out.dropped -= b.dropped;
   out.evicted -= b.evicted;
+  out.evicted_unused -= b.evicted_unused;
   out.reads -= b.reads;
   out.read_retries -= b.read_retries;
   out.stall_ns -= b.stall_ns;

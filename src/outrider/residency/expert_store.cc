@@ -241,6 +241,7 @@ void ExpertStore::Impl::give(uint32_t slot_idx) noexcept {
 
 void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
   counters.bytes_read += read.got_bytes;
+  counters.bytes_demand += read.got_bytes;
   counters.reads += read.n_reads;
   counters.read_retries += read.n_retries;
   if (read.direct_error != 0) warnings.push_back(reader->direct_refused_text(read.file_idx, read.direct_error));

@@ -69,11 +69,24 @@ struct StoreOptions {
   io::FaultPlan* faults = nullptr;      // tests only; outlives the store
 };
 
-// Running totals since the store was made. Bytes are counted where they move.
+// Running totals since the store was made, but for bytes_predicted_pending, which is a current value. Bytes are counted
+// where they move, and every byte read is in exactly one class:
+// bytes_read = bytes_demand + bytes_predicted_used + bytes_predicted_wasted + bytes_predicted_pending + bytes_background.
 struct StoreCounters {
   uint64_t demanded = 0, hits = 0, misses = 0;  // expert demands (one per distinct expert, layer and pass)
   uint64_t bytes_read = 0;                      // payload bytes that landed in slots
-  uint64_t evicted = 0;
+  uint64_t bytes_demand = 0;
+  uint64_t bytes_predicted_used = 0;            // of predictions that were demanded while resident or loading
+  uint64_t bytes_predicted_wasted = 0;          // of predictions that left, or failed, before a demand
+  uint64_t bytes_predicted_pending = 0;         // of predictions whose fate is open
+  uint64_t bytes_background = 0;                // refill of a warm start
+  uint64_t predicted = 0;                       // slabs read for predictions (asked of the drive and not taken back)
+  uint64_t predicted_used = 0;                  // of those, demanded while resident or loading
+  uint64_t predicted_in_time = 0;               // of those, resident when demanded
+  uint64_t admitted = 0;                        // predictions that got a slot
+  uint64_t dropped = 0;                         // predictions refused a slot, or taken back before the drive was asked
+  uint64_t evicted = 0;                         // resident slabs that left for another
+  uint64_t evicted_unused = 0;                  // of those, predicted and never demanded
   uint64_t reads = 0, read_retries = 0;         // asked of the kernel; of those, repeats (interrupt, short, error)
   uint64_t stall_ns = 0;                        // compute waited for bytes
 };
