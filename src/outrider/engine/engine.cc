@@ -63,7 +63,8 @@ struct Engine::Impl {
             .store = store.get(),
             .clock = clock,
             .cancel = options.cancel,
-            .observer = observer};
+            .observer = observer,
+            .watchers = watchers};
   }
 
   void check_sequence(uint32_t sequence) const {
@@ -116,11 +117,14 @@ struct Engine::Impl {
   }
 
   // Runs checked rows through the layers and lets their sequences grow. Throws with nothing changed.
-  void run(uint32_t n_rows) {
+  void run(std::span<const PassRow> rows) {
+    const auto n_rows = static_cast<uint32_t>(rows.size());
+    for (PassObserver* watcher : watchers) watcher->begin_pass(rows);
     clock.start();
     run_layers(context(), n_rows);
     std::copy(n_after.begin(), n_after.end(), n_tokens.begin());
     if (store) store->end_step(n_rows);
+    for (PassObserver* watcher : watchers) watcher->end_pass();
     ++n_passes;
     n_pass_rows += n_rows;
     clock.mark(&PhaseTimes::other);
@@ -143,6 +147,7 @@ struct Engine::Impl {
   RopeTable rope;
   PhaseClock clock;
   RoutingObserver observer;
+  std::vector<PassObserver*> watchers;
   std::vector<uint32_t> n_tokens;  // by sequence
   std::vector<uint32_t> n_after;   // by sequence: n_tokens once the pass has succeeded
   std::vector<PassRow> prefill_rows;
@@ -182,7 +187,7 @@ std::span<const float> Engine::pass(std::span<const PassRow> rows) {
     fail(ErrorKind::kBadArgument, "logits of {} rows were asked for, wanted at most {}", n_wanted,
          impl.options.logit_rows);
   }
-  impl.run(static_cast<uint32_t>(rows.size()));
+  impl.run(rows);
   if (n_wanted == 0) return {};
   return impl.logits_of(impl.work.wanted, n_wanted);
 }
@@ -203,7 +208,7 @@ std::span<const float> Engine::prefill(uint32_t sequence, std::span<const int32_
           {.sequence = sequence, .position = position, .token = tokens[i], .wants_logits = wanted});
     }
     const uint32_t n_wanted = impl.check_rows(impl.prefill_rows);
-    impl.run(static_cast<uint32_t>(end - begin));
+    impl.run(impl.prefill_rows);
     for (uint32_t at = 0; at < n_wanted; at += impl.options.logit_rows) {
       const uint32_t n = std::min(impl.options.logit_rows, n_wanted - at);
       const std::span<const float> logits = impl.logits_of(impl.work.wanted + at, n);
@@ -217,6 +222,8 @@ std::span<const float> Engine::prefill(uint32_t sequence, std::span<const int32_
 }
 
 void Engine::set_routing_observer(RoutingObserver observer) { impl_->observer = std::move(observer); }
+
+void Engine::add_pass_observer(PassObserver& observer) { impl_->watchers.push_back(&observer); }
 
 EngineCounters Engine::counters() const noexcept {
   EngineCounters counters{.passes = impl_->n_passes, .rows = impl_->n_pass_rows, .experts = {}};

@@ -20,6 +20,7 @@
 #include "outrider/base/error.h"
 #include "outrider/base/isa.h"
 #include "outrider/kernels/attention/attention.h"
+#include "outrider/engine/pass_observer.h"
 #include "outrider/model/model.h"
 #include "outrider/residency/expert_store.h"
 
@@ -133,6 +134,8 @@ class Engine {
   std::span<const float> prefill(uint32_t sequence, std::span<const int32_t> tokens, const OnLogits& on_logits = {});
 
   void set_routing_observer(RoutingObserver observer);
+  // From the next pass on, and for as long as the engine lives: `observer` must outlive its last pass. In the order added.
+  void add_pass_observer(PassObserver& observer);
 
   EngineCounters counters() const noexcept;
   PhaseTimes phase_times() const noexcept;

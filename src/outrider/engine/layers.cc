@@ -119,9 +119,22 @@ uint32_t group_pairs(const PassContext& pass, uint32_t n_rows) {
   return n_demanded;
 }
 
+void tell_demand(const PassContext& pass, uint32_t moe_idx, uint32_t n_rows, uint32_t n_demanded) {
+  const WorkBuffers& work = pass.work;
+  const uint32_t n_used = pass.spec.router.n_used;
+  const LayerDemand demand = {.moe_layer = moe_idx,
+                              .n_rows = n_rows,
+                              .n_used = n_used,
+                              .row_ids = {work.ids, static_cast<size_t>(n_rows) * n_used},
+                              .experts = {work.demanded, n_demanded},
+                              .uses = {work.uses, n_demanded}};
+  for (PassObserver* watcher : pass.watchers) watcher->demand(demand);
+}
+
 void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t n_rows) {
   const WorkBuffers& work = pass.work;
   const uint32_t n_demanded = group_pairs(pass, n_rows);
+  if (!pass.watchers.empty()) tell_demand(pass, layer.moe_idx, n_rows, n_demanded);
   pass.clock.mark(&PhaseTimes::router);
   const uint64_t stall_before = pass.store->counters().stall_ns;
   residency::LayerPass slabs = pass.store->begin(layer.moe_idx, {work.demanded, n_demanded}, {work.uses, n_demanded});
@@ -158,6 +171,7 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t n_r
                        .d_model = pass.spec.d_model});
   pass.clock.mark(&PhaseTimes::experts);
   pass.clock.move_to_stall(&PhaseTimes::experts, pass.store->counters().stall_ns - stall_before);
+  for (PassObserver* watcher : pass.watchers) watcher->end_layer(layer.moe_idx);
 }
 
 void run_layer(const PassContext& pass, uint32_t layer_idx, uint32_t n_rows) {

@@ -28,6 +28,7 @@ struct PassContext {
   PhaseClock& clock;
   const std::atomic<bool>* cancel = nullptr;
   const RoutingObserver& observer;
+  std::span<PassObserver* const> watchers;
 };
 
 // Runs n_rows rows through all layers; work.x then holds the last layer's output. Throws RowError, Error(kCancelled)

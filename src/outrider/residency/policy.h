@@ -24,6 +24,12 @@ class Policy {
   virtual uint32_t victim(uint32_t layer, std::span<const uint32_t> candidates) const noexcept = 0;
   // May the predicted expert take the slot of `victim`, which was demanded before? Demands are always admitted.
   virtual bool admit(uint32_t layer, uint32_t predicted, uint32_t victim) const noexcept = 0;
+  // A predictor names what the layer's next demand may hold, in place of what it named before. The next demand of the
+  // layer ends it. A policy may spare those that are resident.
+  virtual void expect(uint32_t layer, std::span<const uint32_t> experts) noexcept {
+    static_cast<void>(layer);
+    static_cast<void>(experts);
+  }
   // `n_tokens` more tokens have been processed.
   virtual void end_step(uint32_t n_tokens) noexcept { static_cast<void>(n_tokens); }
 };
