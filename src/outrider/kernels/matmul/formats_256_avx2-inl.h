@@ -15,6 +15,7 @@ struct Format256 {
   static constexpr Min kMin = Min::kNone;
   static constexpr bool kSigned = false;
   static constexpr int kOffset = 0;
+  static constexpr uint32_t kFewTokens = 3;
 };
 
 inline __m256 spread_half(const uint8_t* p) noexcept {

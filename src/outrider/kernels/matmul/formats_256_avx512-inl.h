@@ -44,6 +44,10 @@ struct WideQ3K : GroupQ3K {
 };
 
 struct WideQ4K : GroupQ4K {
+  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return Block::kQs + 16 * piece; }
+  static constexpr uint32_t low_column(uint32_t piece) noexcept { return 16 * (piece / 2) + 4 * (piece % 2); }
+  static constexpr uint32_t high_column(uint32_t piece) noexcept { return low_column(piece) + 8; }
+  static __m512i of_nibbles(__m512i v) noexcept { return v; }
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return shift_pair(twice(p + Block::kQs + 32 * j), 0, 4, 15);
   }
@@ -56,6 +60,7 @@ struct WideQ5K : GroupQ5K {
 };
 
 struct WideQ6K : GroupQ6K {
+  static constexpr uint32_t kFewTokens = 6;
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     // Both blocks of a pair use the same nibble of 64 bytes in a row; their upper two bits come from 32 bytes.
     const uint32_t half = j / 2;
@@ -70,11 +75,14 @@ struct WideQ6K : GroupQ6K {
   }
 };
 
-struct WideIq4Xs : GroupIq4Xs {
+struct WideIq4Xs : GroupIq4Xs, NibbleBlocks {
   static constexpr int kOffset = 128;
+  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return Block::kQs + 16 * piece; }
+  static __m512i of_nibbles(__m512i v) noexcept {
+    return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), v);
+  }
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    const __m512i codes = nibble_pair(p + Block::kQs + 32 * j, 16);
-    return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), codes);
+    return of_nibbles(nibble_pair(p + Block::kQs + 32 * j, 16));
   }
 };
 

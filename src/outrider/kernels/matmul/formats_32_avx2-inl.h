@@ -57,6 +57,7 @@ struct Format32 {
   static constexpr Min kMin = Min::kNone;
   static constexpr bool kSigned = false;
   static constexpr int kOffset = 0;
+  static constexpr uint32_t kFewTokens = 3;
 };
 
 struct GroupQ4_0 : Format32 {

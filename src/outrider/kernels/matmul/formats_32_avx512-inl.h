@@ -64,7 +64,9 @@ inline __m512i five_bit_pair(const uint8_t* p) noexcept {
   return _mm512_mask_add_epi8(low, bit_pair(p + Block::kQh, Block::kBytes), low, _mm512_set1_epi8(16));
 }
 
-struct WideQ4_0 : GroupQ4_0 {
+struct WideQ4_0 : GroupQ4_0, NibbleBlocks {
+  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
+  static __m512i of_nibbles(__m512i v) noexcept { return v; }
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes);
   }
@@ -73,7 +75,9 @@ struct WideQ4_0 : GroupQ4_0 {
   }
 };
 
-struct WideQ4_1 : GroupQ4_1 {
+struct WideQ4_1 : GroupQ4_1, NibbleBlocks {
+  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
+  static __m512i of_nibbles(__m512i v) noexcept { return v; }
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes);
   }
@@ -98,6 +102,7 @@ struct WideQ5_1 : GroupQ5_1 {
 
 struct WideQ8_0 : GroupQ8_0 {
   static constexpr int kOffset = 128;
+  static constexpr uint32_t kFewTokens = 7;  // nothing to unpack
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     p += 2 * j * Block::kBytes + Block::kQs;
     const __m512i codes = _mm512_inserti64x4(_mm512_castsi256_si512(load_256(p)), load_256(p + Block::kBytes), 1);
@@ -108,21 +113,27 @@ struct WideQ8_0 : GroupQ8_0 {
   }
 };
 
-struct WideIq4Nl : GroupIq4Nl {
+struct WideIq4Nl : GroupIq4Nl, NibbleBlocks {
   static constexpr int kOffset = 128;
+  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
+  static __m512i of_nibbles(__m512i v) noexcept {
+    return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), v);
+  }
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    const __m512i codes = nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes);
-    return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), codes);
+    return of_nibbles(nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes));
   }
   static GroupScales scales(const uint8_t* p) noexcept {
     return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)};
   }
 };
 
-struct WideMxfp4 : GroupMxfp4 {
+struct WideMxfp4 : GroupMxfp4, NibbleBlocks {
+  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
+  static __m512i of_nibbles(__m512i v) noexcept {
+    return _mm512_shuffle_epi8(wide_table(numerics::kFp4Values, kOffset), v);
+  }
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    const __m512i codes = nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes);
-    return _mm512_shuffle_epi8(wide_table(numerics::kFp4Values, kOffset), codes);
+    return of_nibbles(nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes));
   }
   static GroupScales scales(const uint8_t* p) noexcept {
     // e of block i is byte 17 * i: the low half of a word for even i, the high half for odd i.

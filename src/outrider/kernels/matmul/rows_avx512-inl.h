@@ -9,7 +9,8 @@ namespace outrider::kernels {
 namespace {
 
 // A format of group_avx2-inl.h with, besides,
-//   pair(p, j)   the 64 codes of blocks 2 * j and 2 * j + 1 as unsigned bytes: int8 codes get kOffset = 128 added.
+//   pair(p, j)   the 64 codes of blocks 2 * j and 2 * j + 1 as unsigned bytes: int8 codes get kOffset = 128 added
+//   kFewTokens   up to so many tokens the rows of this file beat tiles (matmul_bench, Zen 4)
 
 // Two times 16 bytes, `stride` apart, to two times 32 nibbles: of each, the low ones, then the high ones.
 inline __m512i nibble_pair(const uint8_t* p, uint32_t stride) noexcept {
@@ -91,6 +92,12 @@ void run_rows(const MatmulArgs& args) noexcept {
     }
   }
 }
+
+// Pieces of nibbles (tile_avx512-inl.h) of formats whose piece is one block.
+struct NibbleBlocks {
+  static constexpr uint32_t low_column(uint32_t piece) noexcept { return 8 * piece; }
+  static constexpr uint32_t high_column(uint32_t piece) noexcept { return 8 * piece + 4; }
+};
 
 }  // namespace
 }  // namespace outrider::kernels

@@ -15,32 +15,34 @@ constexpr uint32_t kTileTokens = 32;  // 16 KiB of lanes
 // One group of sixteen rows; element r of every register belongs to row r.
 struct Tile {
   __m512i codes[64];  // four codes of a row in each element; register 8 * block + quad
-  __m512 d[8], dm[8];
+  __m512 d[8], dm[8];  // only the first when a group has one scale
   __m512i sc0[8], sc1[8];  // sub-scale of the block, or of its halves
   __m512i mn0[8], mn1[8];
 };
 
+// In each 128-bit part: v[i] element j <- v[j] element i.
+inline void transpose_parts(__m512i& v0, __m512i& v1, __m512i& v2, __m512i& v3) noexcept {
+  const __m512i a = _mm512_unpacklo_epi32(v0, v1);
+  const __m512i b = _mm512_unpackhi_epi32(v0, v1);
+  const __m512i c = _mm512_unpacklo_epi32(v2, v3);
+  const __m512i d = _mm512_unpackhi_epi32(v2, v3);
+  v0 = _mm512_unpacklo_epi64(a, c);
+  v1 = _mm512_unpackhi_epi64(a, c);
+  v2 = _mm512_unpacklo_epi64(b, d);
+  v3 = _mm512_unpackhi_epi64(b, d);
+}
+
 // v[i] element j <- v[j] element i.
 inline void transpose(__m512i (&v)[16]) noexcept {
-  __m512i t[16];
 #pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    const __m512i a = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-    const __m512i b = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    const __m512i c = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]);
-    const __m512i d = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
-    t[i] = _mm512_unpacklo_epi64(a, c);
-    t[i + 1] = _mm512_unpackhi_epi64(a, c);
-    t[i + 2] = _mm512_unpacklo_epi64(b, d);
-    t[i + 3] = _mm512_unpackhi_epi64(b, d);
-  }
-  // Now part p of t[4 * i + j] holds column 4 * p + j of rows 4 * i to 4 * i + 3.
+  for (int i = 0; i < 16; i += 4) transpose_parts(v[i], v[i + 1], v[i + 2], v[i + 3]);
+  // Now part p of v[4 * i + j] holds column 4 * p + j of rows 4 * i to 4 * i + 3.
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    const __m512i a = _mm512_shuffle_i32x4(t[j], t[4 + j], 0x88);
-    const __m512i b = _mm512_shuffle_i32x4(t[j], t[4 + j], 0xDD);
-    const __m512i c = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(t[8 + j], t[12 + j], 0xDD);
+    const __m512i a = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
+    const __m512i b = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xDD);
+    const __m512i c = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x88);
+    const __m512i d = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xDD);
     v[j] = _mm512_shuffle_i32x4(a, c, 0x88);
     v[8 + j] = _mm512_shuffle_i32x4(a, c, 0xDD);
     v[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
@@ -48,49 +50,109 @@ inline void transpose(__m512i (&v)[16]) noexcept {
   }
 }
 
-inline __m512i join_halves(__m256i low, __m256i high) noexcept {
-  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+// out[i] element r <- v[r] element i.
+inline void transpose(const __m256i (&v)[kTileRows], __m512i (&out)[8]) noexcept {
+  __m512i t[8];
+#pragma GCC unroll 8
+  for (int r = 0; r < 8; ++r) t[r] = _mm512_inserti64x4(_mm512_castsi256_si512(v[r]), v[r + 8], 1);
+#pragma GCC unroll 2
+  for (int r = 0; r < 8; r += 4) transpose_parts(t[r], t[r + 1], t[r + 2], t[r + 3]);
+  // Parts of t[4 * h + j]: column j of rows 4 * h to 4 * h + 3, column 4 + j of them, the same of the rows 8 further.
+  const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+  const __m512i high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    out[j] = _mm512_permutex2var_epi64(t[j], low, t[4 + j]);
+    out[4 + j] = _mm512_permutex2var_epi64(t[j], high, t[4 + j]);
+  }
 }
+
+inline __m512i low_words(__m512i pairs) noexcept { return _mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16); }
 
 template <typename Format>
 inline void pack_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
-  __m512i floats[kTileRows];
-  __m512i ints[kTileRows];
+  __m256i d[kTileRows], dm[kTileRows], sc[kTileRows], mn[kTileRows];
+  alignas(64) float one_d[kTileRows];
+  alignas(64) float one_dm[kTileRows];
   for (uint32_t r = 0; r < kTileRows; ++r) {
     const GroupScales s = Format::scales(rows[r]);
-    floats[r] = join_halves(_mm256_castps_si256(s.d), _mm256_castps_si256(s.dm));
-    ints[r] = join_halves(s.sc, s.mn);
+    d[r] = _mm256_castps_si256(s.d);
+    dm[r] = _mm256_castps_si256(s.dm);
+    sc[r] = s.sc;
+    mn[r] = s.mn;
+    _mm_store_ss(one_d + r, _mm256_castps256_ps128(s.d));
+    _mm_store_ss(one_dm + r, _mm256_castps256_ps128(s.dm));
   }
-  transpose(floats);
-  for (int b = 0; b < 8; ++b) {
-    tile.d[b] = _mm512_castsi512_ps(floats[b]);
-    if constexpr (Format::kMin != Min::kNone) tile.dm[b] = _mm512_castsi512_ps(floats[8 + b]);
+  __m512i columns[8];
+  if constexpr (Format::kBlocksApart) {
+    transpose(d, columns);
+    for (int b = 0; b < 8; ++b) tile.d[b] = _mm512_castsi512_ps(columns[b]);
+    if constexpr (Format::kMin != Min::kNone) {
+      transpose(dm, columns);
+      for (int b = 0; b < 8; ++b) tile.dm[b] = _mm512_castsi512_ps(columns[b]);
+    }
+  } else {
+    tile.d[0] = _mm512_load_ps(one_d);
+    tile.dm[0] = _mm512_load_ps(one_dm);
   }
   if constexpr (Format::kScale != SubScale::kNone) {
-    transpose(ints);
+    transpose(sc, columns);
     for (int b = 0; b < 8; ++b) {
-      if constexpr (Format::kScale == SubScale::kHalf) {
-        tile.sc0[b] = _mm512_srai_epi32(_mm512_slli_epi32(ints[b], 16), 16);
-        tile.sc1[b] = _mm512_srai_epi32(ints[b], 16);
-        tile.mn0[b] = _mm512_srai_epi32(_mm512_slli_epi32(ints[8 + b], 16), 16);
-        tile.mn1[b] = _mm512_srai_epi32(ints[8 + b], 16);
-      } else {
-        tile.sc0[b] = ints[b];
-        tile.mn0[b] = ints[8 + b];
-      }
+      tile.sc0[b] = Format::kScale == SubScale::kHalf ? low_words(columns[b]) : columns[b];
+      tile.sc1[b] = _mm512_srai_epi32(columns[b], 16);
+    }
+  }
+  if constexpr (Format::kMin == Min::kBlock || Format::kMin == Min::kHalf) {
+    transpose(mn, columns);
+    for (int b = 0; b < 8; ++b) {
+      tile.mn0[b] = Format::kMin == Min::kHalf ? low_words(columns[b]) : columns[b];
+      tile.mn1[b] = _mm512_srai_epi32(columns[b], 16);
+    }
+  }
+}
+
+// Formats with 16-byte pieces of nibbles: pieces of four rows are transposed at a time, before they are split.
+template <typename Format>
+inline void pack_nibbles(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
+  const __m512i mask = _mm512_set1_epi8(15);
+#pragma GCC unroll 8
+  for (uint32_t piece = 0; piece < 8; ++piece) {
+    const uint32_t at = Format::nibbles_at(piece);
+    __m512i v[4];
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < 4; ++r) {
+      v[r] = _mm512_broadcast_i32x4(load_128(rows[r] + at));
+      v[r] = _mm512_mask_broadcast_i32x4(v[r], 0x00F0, load_128(rows[r + 4] + at));
+      v[r] = _mm512_mask_broadcast_i32x4(v[r], 0x0F00, load_128(rows[r + 8] + at));
+      v[r] = _mm512_mask_broadcast_i32x4(v[r], 0xF000, load_128(rows[r + 12] + at));
+    }
+    transpose_parts(v[0], v[1], v[2], v[3]);
+#pragma GCC unroll 4
+    for (uint32_t quad = 0; quad < 4; ++quad) {
+      const __m512i low = _mm512_and_si512(v[quad], mask);
+      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(v[quad], 4), mask);
+      tile.codes[Format::low_column(piece) + quad] = Format::of_nibbles(low);
+      tile.codes[Format::high_column(piece) + quad] = Format::of_nibbles(high);
     }
   }
 }
 
 template <typename Format>
+concept NibblePieces = requires(__m512i v) { Format::of_nibbles(v); };
+
+template <typename Format>
 inline void pack_tile(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
-  for (uint32_t j = 0; j < 4; ++j) {
-    __m512i v[kTileRows];
+  if constexpr (NibblePieces<Format>) {
+    pack_nibbles<Format>(rows, tile);
+  } else {
+    for (uint32_t j = 0; j < 4; ++j) {
+      __m512i v[kTileRows];
 #pragma GCC unroll 16
-    for (uint32_t r = 0; r < kTileRows; ++r) v[r] = Format::pair(rows[r], j);
-    transpose(v);
+      for (uint32_t r = 0; r < kTileRows; ++r) v[r] = Format::pair(rows[r], j);
+      transpose(v);
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < 16; ++i) tile.codes[16 * j + i] = v[i];
+      for (uint32_t i = 0; i < 16; ++i) tile.codes[16 * j + i] = v[i];
+    }
   }
   pack_scales<Format>(rows, tile);
 }
@@ -131,7 +193,7 @@ inline void join_tile(const Tile& tile, uint32_t n_blocks, const ActGroup* acts,
         isum = _mm512_add_epi32(_mm512_mullo_epi32(isum, tile.sc0[b]), _mm512_mullo_epi32(dot1[t], tile.sc1[b]));
       }
       const __m512 d_a = _mm512_set1_ps(acts[t].d[b]);
-      __m512 lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(tile.d[b], d_a), lanes[t][b]);
+      __m512 lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(tile.d[Format::kBlocksApart ? b : 0], d_a), lanes[t][b]);
       if constexpr (Format::kMin != Min::kNone) {
         __m512i msum;
         if constexpr (Format::kMin == Min::kFloat) {
@@ -143,7 +205,7 @@ inline void join_tile(const Tile& tile, uint32_t n_blocks, const ActGroup* acts,
           msum = _mm512_add_epi32(_mm512_mullo_epi32(tile.mn0[b], _mm512_set1_epi32(halves[0])),
                                   _mm512_mullo_epi32(tile.mn1[b], _mm512_set1_epi32(halves[1])));
         }
-        lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(msum), _mm512_mul_ps(tile.dm[b], d_a), lane);
+        lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(msum), _mm512_mul_ps(tile.dm[Format::kBlocksApart ? b : 0], d_a), lane);
       }
       lanes[t][b] = lane;
     }
@@ -207,12 +269,14 @@ void run_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t fi
   }
 }
 
+// A format may give nibbles_at(i), where piece i of 16 bytes of nibbles lies in a group; low_column(i) and high_column(i),
+// the first of the four Tile::codes that its low and high nibbles make; of_nibbles(v), the unsigned codes of nibbles.
+
 // Few tokens go row by row, more go by tiles.
 template <typename Format>
 void run_matmul(const MatmulArgs& args) noexcept {
-  constexpr uint32_t kFewTokens = 3;
-  if (args.n_tokens <= kFewTokens) {
-    run_rows<Format, kFewTokens>(args);
+  if (args.n_tokens <= Format::kFewTokens) {
+    run_rows<Format, Format::kFewTokens>(args);
     return;
   }
   for (uint32_t first = 0; first < args.n_tokens; first += kTileTokens) {
