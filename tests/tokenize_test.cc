@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tokenize command, run as a program on the demo model, a file with a vocabulary only and one without.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "outrider/format/gguf_writer.h"
 #include "outrider/format/test_files.h"
+#include "program.h"
 
 namespace outrider {
 namespace {
@@ -18,19 +16,12 @@ const std::string kDemo = std::string(OUTRIDER_SOURCE_DIR) + "/models/outrider-d
 
 struct Outcome {
   int exit_code = -1;
-  std::string text;  // stdout and stderr
+  std::string text;  // stdout, then stderr
 };
 
 Outcome run_tokenize(const std::string& arguments) {
-  Outcome outcome;
-  FILE* pipe = ::popen((std::string(OUTRIDER_PROGRAM) + " tokenize " + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  size_t n_read = 0;
-  while ((n_read = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0) outcome.text.append(buffer.data(), n_read);
-  const int status = ::pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
+  const test::Outcome outcome = test::run_program("tokenize " + arguments);
+  return {outcome.exit_code, outcome.out + outcome.err};
 }
 
 TEST(Tokenize, IdsPiecesAndBack) {

@@ -45,7 +45,6 @@ GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer
     fail(ErrorKind::kBadArgument, "the prompt has {} tokens but the context holds {} (--ctx)", prompt.size(), context);
   }
   engine::Sampler sampler(with_suppressed(options.sampler, tokenizer), engine.model().spec.n_vocab);
-  for (const int32_t id : prompt) sampler.accept(id);
   text::StreamText stream(options.stops);
   GenerateResult result;
   result.seed = sampler.seed();
@@ -58,7 +57,8 @@ GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer
   const uint32_t n_reused = reuse_prefix(engine, prompt, history);
   const std::span<const int32_t> fresh = prompt.subspan(n_reused);
   try {
-    std::span<const float> logits = engine.prefill(0, fresh);
+    std::span<const float> logits = engine.prefill(0, fresh);  // refuses ids outside the vocabulary
+    for (const int32_t id : prompt) sampler.accept(id);
     history.assign(prompt.begin(), prompt.end());
     result.prefill_tokens = fresh.size();
     result.prefill_s = seconds_since(start);
