@@ -40,10 +40,14 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::work(uint32_t worker) noexcept {
-  for (;;) {
-    const uint32_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= n_tasks_) return;
-    (*body_)(task, worker);
+  constexpr uint64_t kCount = 0xFFFFFFFFU;
+  uint64_t tickets = tickets_.load(std::memory_order_acquire);
+  while ((tickets & kCount) != 0) {
+    if (!tickets_.compare_exchange_weak(tickets, tickets - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    // The job cannot end before this task has, so body_ and n_tasks_ are those of the job.
+    (*body_)(n_tasks_ - static_cast<uint32_t>(tickets & kCount), worker);
+    if (n_unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) n_unfinished_.notify_one();
+    tickets = tickets_.load(std::memory_order_acquire);
   }
 }
 
@@ -55,21 +59,20 @@ void ThreadPool::run(uint32_t n_tasks, FunctionRef<void(uint32_t, uint32_t)> bod
   }
   body_ = &body;
   n_tasks_ = n_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  n_busy_.store(n_threads_ - 1, std::memory_order_relaxed);
+  n_unfinished_.store(n_tasks, std::memory_order_relaxed);
+  const uint64_t job = (tickets_.load(std::memory_order_relaxed) >> 32) + 1;
+  tickets_.store(job << 32 | n_tasks, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_seq_cst);  // seq_cst: ordered against n_sleeping_ in worker_loop
   if (n_sleeping_.load(std::memory_order_seq_cst) != 0) epoch_.notify_all();
   work(0);
   const uint32_t spins = oversubscribed_ ? kSpinsOversubscribed : kSpins;
-  for (uint32_t i = 0; n_busy_.load(std::memory_order_acquire) != 0; ++i) {
+  for (uint32_t i = 0; n_unfinished_.load(std::memory_order_acquire) != 0; ++i) {
     if (i < spins) {
       cpu_relax();
-    } else if (oversubscribed_ || i > 64 * kSpins) {
-      const uint32_t busy = n_busy_.load(std::memory_order_acquire);
-      if (busy != 0) n_busy_.wait(busy, std::memory_order_acquire);
-    } else {
-      cpu_relax();
+      continue;
     }
+    const uint32_t n_unfinished = n_unfinished_.load(std::memory_order_acquire);
+    if (n_unfinished != 0) n_unfinished_.wait(n_unfinished, std::memory_order_acquire);
   }
 }
 
@@ -92,7 +95,6 @@ void ThreadPool::worker_loop(uint32_t worker) noexcept {
     seen = epoch;
     if (stop_.load(std::memory_order_relaxed)) return;
     work(worker);
-    if (n_busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) n_busy_.notify_one();
   }
 }
 

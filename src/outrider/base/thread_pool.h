@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fixed team of threads for the token loop: fork and join in about a microsecond, no mutex, no allocation.
-// Workers spin for a short while after a job, then sleep on a futex until the next one. When more threads are asked
+// run() waits for tasks, not for workers: a worker that the system has not scheduled holds nobody up, as its tasks are
+// taken by the others. Workers spin for a short while after a job, then sleep on a futex until the next one. When more threads are asked
 // for than processors are usable, waiting threads yield and sleep early, so that the working ones get the core.
 // Threads: run() is called by one thread at a time (the owner). The owner takes part as worker 0.
 #pragma once
@@ -38,9 +39,11 @@ class ThreadPool {
   std::vector<std::thread> threads_;
   const FunctionRef<void(uint32_t, uint32_t)>* body_ = nullptr;
   uint32_t n_tasks_ = 0;
-  alignas(64) std::atomic<uint32_t> epoch_{0};      // a new value starts a job; paired: release here, acquire in workers
-  alignas(64) std::atomic<uint32_t> next_task_{0};
-  alignas(64) std::atomic<uint32_t> n_busy_{0};     // workers that have not finished the job; paired release/acquire
+  alignas(64) std::atomic<uint32_t> epoch_{0};      // what workers sleep on: a new value for each job
+  // Job number in the high half, tasks not yet taken in the low half: a task is taken by lowering it, so a worker that
+  // comes late can never take a task of one job for a task of another. Paired: release in run(), acquire on taking.
+  alignas(64) std::atomic<uint64_t> tickets_{0};
+  alignas(64) std::atomic<uint32_t> n_unfinished_{0};  // tasks of the job; paired release/acquire
   alignas(64) std::atomic<uint32_t> n_sleeping_{0};
   std::atomic<bool> stop_{false};
 };
