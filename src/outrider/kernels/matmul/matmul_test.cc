@@ -199,7 +199,7 @@ TEST_P(MatmulVariants, HaveTheBitsOfTheReference) {
     std::vector<float> want(17 * (n_rows + 2));
     reference(type)(problem.args(0, n_rows, 17, nullptr, want.data()));
     const uint32_t token_rows[17] = {16, 0, 3, 3, 7, 1, 15, 2, 4, 9, 16, 5, 6, 8, 10, 11, 12};
-    for (const uint32_t count : {0U, 1U, 2U, 3U, 4U, 5U, 8U, 9U, 17U}) {
+    for (const uint32_t count : {0U, 1U, 2U, 3U, 4U, 5U, 7U, 8U, 9U, 10U, 15U, 17U}) {
       expect_reference_bits(problem, want, fn, 0, n_rows, count, nullptr);
       expect_reference_bits(problem, want, fn, 0, n_rows, count, token_rows);
       const auto begin = static_cast<uint32_t>(rng.below(n_rows));
@@ -208,6 +208,20 @@ TEST_P(MatmulVariants, HaveTheBitsOfTheReference) {
       if (HasFatalFailure()) return;
     }
   }
+}
+
+// Tiles hold 32 tokens and 8 or 16 rows.
+TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceForMoreTokensThanATile) {
+  const auto& [type, needs, fn] = GetParam();
+  TestRng rng(3000 + static_cast<uint64_t>(type));
+  constexpr uint32_t kRows = 34;
+  constexpr uint32_t kTokens = 67;
+  const uint32_t block = format::type_info(type).block_elems;
+  const uint32_t k = block <= 32 ? 96 : 2 * block;
+  const Problem problem(type, kRows, k, kTokens, rng);
+  std::vector<float> want(kTokens * (kRows + 2));
+  reference(type)(problem.args(0, kRows, kTokens, nullptr, want.data()));
+  for (const uint32_t count : {32U, 33U, 67U}) expect_reference_bits(problem, want, fn, 0, kRows, count, nullptr);
 }
 
 TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceWithFaultyScales) {
@@ -219,6 +233,27 @@ TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceWithFaultyScales) {
     std::vector<float> want(9 * (kRows + 2));
     reference(type)(problem.args(0, kRows, 9, nullptr, want.data()));
     for (const uint32_t count : {1U, 4U, 9U}) expect_reference_bits(problem, want, fn, 0, kRows, count, nullptr);
+  }
+}
+
+// Products that underflow leave lanes at -0; elements that do not exist must not join them as +0 would.
+TEST_P(MatmulVariants, LeaveLanesAloneThatHaveNoElement) {
+  const auto& [type, needs, fn] = GetParam();
+  if (type != TensorType::kF32 && type != TensorType::kBF16) return;
+  TestRng rng(4);
+  for (const uint32_t k : {33U, 47U, 49U, 95U}) {
+    Problem problem(type, 2, k, 4, rng);
+    auto* data = const_cast<std::byte*>(problem.weights.data);
+    const uint32_t tiny = std::bit_cast<uint32_t>(-0x1p-100F);
+    const uint64_t width = problem.weights.row_bytes / k;
+    for (uint64_t i = 0; i < 2ULL * k; ++i) {
+      std::memcpy(data + i * width, reinterpret_cast<const std::byte*>(&tiny) + 4 - width, width);
+    }
+    std::fill(problem.f32.begin(), problem.f32.end(), 0x1p-100F);
+    std::vector<float> want(4 * 4);
+    reference(type)(problem.args(0, 2, 4, nullptr, want.data()));
+    ASSERT_EQ(std::bit_cast<uint32_t>(want[0]), 0x80000000U);
+    for (const uint32_t count : {1U, 4U}) expect_reference_bits(problem, want, fn, 0, 2, count, nullptr);
   }
 }
 
