@@ -165,10 +165,10 @@ struct GroupIq4Xs : Format256 {
     __builtin_memcpy(&high_bits, p + Block::kScalesH, sizeof high_bits);
     const __m256i low = _mm256_set1_epi32(static_cast<int>(load_dword(p + Block::kScalesL)));
     const __m256i high = _mm256_set1_epi32(high_bits);
-    const __m256i four = _mm256_and_si256(_mm256_srlv_epi32(low, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
-                                          _mm256_set1_epi32(15));
-    const __m256i two = _mm256_and_si256(_mm256_srlv_epi32(high, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)),
-                                         _mm256_set1_epi32(3));
+    const __m256i four =
+        _mm256_and_si256(_mm256_srlv_epi32(low, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)), _mm256_set1_epi32(15));
+    const __m256i two =
+        _mm256_and_si256(_mm256_srlv_epi32(high, _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14)), _mm256_set1_epi32(3));
     const __m256i sc = _mm256_sub_epi32(_mm256_or_si256(four, _mm256_slli_epi32(two, 4)), _mm256_set1_epi32(32));
     return {.d = spread_half(p + Block::kD), .sc = sc};
   }

@@ -66,9 +66,7 @@ struct GroupQ4_0 : Format32 {
   static constexpr int kMostCode = 15;
   static constexpr int kOffset = 8;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept { return nibbles(p + b * Block::kBytes + Block::kQs); }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    return {load_8_halfs<Block::kBytes>(p + Block::kD)};
-  }
+  static GroupScales scales(const uint8_t* p) noexcept { return {load_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
 struct GroupQ4_1 : Format32 {
@@ -91,9 +89,7 @@ struct GroupQ5_0 : Format32 {
     p += b * Block::kBytes;
     return _mm256_or_si256(nibbles(p + Block::kQs), high_bits(p + Block::kQh));
   }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    return {load_8_halfs<Block::kBytes>(p + Block::kD)};
-  }
+  static GroupScales scales(const uint8_t* p) noexcept { return {load_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
 struct GroupQ5_1 : Format32 {
@@ -116,9 +112,7 @@ struct GroupQ8_0 : Format32 {
   static constexpr int kMostCode = 128;
   static constexpr bool kSigned = true;
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept { return load_256(p + b * Block::kBytes + Block::kQs); }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    return {load_8_halfs<Block::kBytes>(p + Block::kD)};
-  }
+  static GroupScales scales(const uint8_t* p) noexcept { return {load_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
 struct GroupIq4Nl : Format32 {
@@ -129,9 +123,7 @@ struct GroupIq4Nl : Format32 {
   static __m256i codes(const uint8_t* p, uint32_t b) noexcept {
     return lookup(numerics::kIq4Values, nibbles(p + b * Block::kBytes + Block::kQs));
   }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    return {load_8_halfs<Block::kBytes>(p + Block::kD)};
-  }
+  static GroupScales scales(const uint8_t* p) noexcept { return {load_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
 struct GroupMxfp4 : Format32 {

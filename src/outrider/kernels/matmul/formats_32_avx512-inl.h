@@ -70,9 +70,7 @@ struct WideQ4_0 : GroupQ4_0, NibbleBlocks {
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes);
   }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)};
-  }
+  static GroupScales scales(const uint8_t* p) noexcept { return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
 struct WideQ4_1 : GroupQ4_1, NibbleBlocks {
@@ -88,9 +86,7 @@ struct WideQ4_1 : GroupQ4_1, NibbleBlocks {
 
 struct WideQ5_0 : GroupQ5_0 {
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept { return five_bit_pair<Block>(p + 2 * j * Block::kBytes); }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)};
-  }
+  static GroupScales scales(const uint8_t* p) noexcept { return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
 struct WideQ5_1 : GroupQ5_1 {
@@ -108,9 +104,7 @@ struct WideQ8_0 : GroupQ8_0 {
     const __m512i codes = _mm512_inserti64x4(_mm512_castsi256_si512(load_256(p)), load_256(p + Block::kBytes), 1);
     return _mm512_xor_si512(codes, _mm512_set1_epi8(-128));
   }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)};
-  }
+  static GroupScales scales(const uint8_t* p) noexcept { return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
 struct WideIq4Nl : GroupIq4Nl, NibbleBlocks {
@@ -122,9 +116,7 @@ struct WideIq4Nl : GroupIq4Nl, NibbleBlocks {
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return of_nibbles(nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes));
   }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)};
-  }
+  static GroupScales scales(const uint8_t* p) noexcept { return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
 struct WideMxfp4 : GroupMxfp4, NibbleBlocks {
@@ -141,8 +133,8 @@ struct WideMxfp4 : GroupMxfp4, NibbleBlocks {
     const __m512i words =
         _mm512_permutex2var_epi16(_mm512_loadu_si512(p), order, _mm512_loadu_si512(p + 4 * Block::kBytes));
     const __m256i wide = _mm256_cvtepu16_epi32(_mm512_castsi512_si128(words));
-    const __m256i e = _mm256_and_si256(_mm256_srlv_epi32(wide, _mm256_setr_epi32(0, 8, 0, 8, 0, 8, 0, 8)),
-                                       _mm256_set1_epi32(255));
+    const __m256i e =
+        _mm256_and_si256(_mm256_srlv_epi32(wide, _mm256_setr_epi32(0, 8, 0, 8, 0, 8, 0, 8)), _mm256_set1_epi32(255));
     const __m256 exponent = _mm256_cvtepi32_ps(_mm256_sub_epi32(e, _mm256_set1_epi32(128)));
     return {.d = _mm256_scalef_ps(_mm256_set1_ps(1.0F), exponent)};
   }

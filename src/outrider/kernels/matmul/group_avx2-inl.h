@@ -24,10 +24,10 @@ enum class SubScale { kNone, kBlock, kHalf };
 enum class Min { kNone, kFloat, kBlock, kHalf };
 
 struct GroupScales {
-  __m256 d;                                // d_w of each block
-  __m256 dm = _mm256_setzero_ps();         // d_m of each block, when there are mins
-  __m256i sc = _mm256_setzero_si256();     // kBlock: int32 of each block; kHalf: a pair of int16 of each block
-  __m256i mn = _mm256_setzero_si256();     // likewise
+  __m256 d;                             // d_w of each block
+  __m256 dm = _mm256_setzero_ps();      // d_m of each block, when there are mins
+  __m256i sc = _mm256_setzero_si256();  // kBlock: int32 of each block; kHalf: a pair of int16 of each block
+  __m256i mn = _mm256_setzero_si256();  // likewise
 };
 
 // One token's activations from some block on.

@@ -6,6 +6,7 @@
 namespace outrider::kernels {
 namespace {
 
+// clang-format off
 constexpr MatmulVariant kVariants[] = {
 #define OUTRIDER_ROW(type, kernel) {format::TensorType::type, Isa::kScalar, matmul_##kernel##_ref},
     OUTRIDER_MATMUL_TYPES(OUTRIDER_ROW)
@@ -19,6 +20,7 @@ constexpr MatmulVariant kVariants[] = {
 #undef OUTRIDER_ROW
 #endif
 };
+// clang-format on
 
 }  // namespace
 
@@ -44,8 +46,10 @@ ActivationForm activation_form(format::TensorType type) noexcept {
     case kQ6_K:
     case kIQ4_NL:
     case kIQ4_XS:
-    case kMXFP4: return ActivationForm::kQuantized;
-    default: return ActivationForm::kFloat;
+    case kMXFP4:
+      return ActivationForm::kQuantized;
+    default:
+      return ActivationForm::kFloat;
   }
 }
 

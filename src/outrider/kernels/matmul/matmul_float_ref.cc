@@ -59,7 +59,8 @@ void matmul_f16_ref(const MatmulArgs& args) noexcept {
 }
 
 void matmul_bf16_ref(const MatmulArgs& args) noexcept {
-  run_plain(args, [](const std::byte* row, uint64_t i) { return numerics::bf16_to_f32(numerics::load_u16(row + 2 * i)); });
+  run_plain(args,
+            [](const std::byte* row, uint64_t i) { return numerics::bf16_to_f32(numerics::load_u16(row + 2 * i)); });
 }
 
 void matmul_generic_ref(const MatmulArgs& args) noexcept {

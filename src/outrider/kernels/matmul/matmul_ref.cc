@@ -59,9 +59,7 @@ struct UnitQ4_1 : nm::Q4_1 {
 struct UnitQ5_0 : nm::Q5_0 {
   static constexpr bool kHasMin = false;
   static Unit unit(const std::byte* p, uint32_t, const Act& a) noexcept {
-    const auto code = [p](uint32_t i) {
-      return static_cast<int32_t>(nibble(p + kQs, i) | bit(p + kQh, i) << 4) - 16;
-    };
+    const auto code = [p](uint32_t i) { return static_cast<int32_t>(nibble(p + kQs, i) | bit(p + kQh, i) << 4) - 16; };
     return {dot(a.q, 0, 32, code), nm::load_f16(p + kD)};
   }
 };

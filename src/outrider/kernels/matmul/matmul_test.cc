@@ -35,19 +35,30 @@ struct ScaleFields {
 ScaleFields scale_fields(TensorType type) {
   using namespace numerics;
   switch (type) {
-    case TensorType::kQ4_1: return {Q4_1::kD, Q4_1::kM};
-    case TensorType::kQ5_1: return {Q5_1::kD, Q5_1::kM};
-    case TensorType::kQ2_K: return {Q2_K::kD, Q2_K::kDmin};
-    case TensorType::kQ3_K: return {Q3_K::kD, kNone};
-    case TensorType::kQ4_K: return {Q4_K::kD, Q4_K::kDmin};
-    case TensorType::kQ5_K: return {Q5_K::kD, Q5_K::kDmin};
-    case TensorType::kQ6_K: return {Q6_K::kD, kNone};
-    case TensorType::kTQ1_0: return {TQ1_0::kD, kNone};
-    case TensorType::kTQ2_0: return {TQ2_0::kD, kNone};
+    case TensorType::kQ4_1:
+      return {Q4_1::kD, Q4_1::kM};
+    case TensorType::kQ5_1:
+      return {Q5_1::kD, Q5_1::kM};
+    case TensorType::kQ2_K:
+      return {Q2_K::kD, Q2_K::kDmin};
+    case TensorType::kQ3_K:
+      return {Q3_K::kD, kNone};
+    case TensorType::kQ4_K:
+      return {Q4_K::kD, Q4_K::kDmin};
+    case TensorType::kQ5_K:
+      return {Q5_K::kD, Q5_K::kDmin};
+    case TensorType::kQ6_K:
+      return {Q6_K::kD, kNone};
+    case TensorType::kTQ1_0:
+      return {TQ1_0::kD, kNone};
+    case TensorType::kTQ2_0:
+      return {TQ2_0::kD, kNone};
     case TensorType::kIQ1_M:
     case TensorType::kMXFP4:
-    case TensorType::kNVFP4: return {};
-    default: return {0, kNone};  // d comes first in all others
+    case TensorType::kNVFP4:
+      return {};
+    default:
+      return {0, kNone};  // d comes first in all others
   }
 }
 
@@ -65,19 +76,26 @@ void random_block(const TypeInfo& info, Random& rng, std::byte* block) {
   for (uint32_t i = 0; i < info.block_bytes; ++i) block[i] = static_cast<std::byte>(rng.below(256));
   const float plain = static_cast<float>(rng.normal());
   switch (info.type) {
-    case TensorType::kF32: std::memcpy(block, &plain, sizeof plain); return;
-    case TensorType::kF16: put_f16(block, plain); return;
+    case TensorType::kF32:
+      std::memcpy(block, &plain, sizeof plain);
+      return;
+    case TensorType::kF16:
+      put_f16(block, plain);
+      return;
     case TensorType::kBF16: {
       const uint16_t bits = numerics::f32_to_bf16(plain);
       std::memcpy(block, &bits, sizeof bits);
       return;
     }
-    case TensorType::kMXFP4: block[0] = static_cast<std::byte>(118 + rng.below(16)); return;
+    case TensorType::kMXFP4:
+      block[0] = static_cast<std::byte>(118 + rng.below(16));
+      return;
     case TensorType::kIQ1_M: {  // the top nibbles of the four scale words are d; an exponent below 16 is finite
       block[numerics::IQ1_M::kScales + 7] &= std::byte{0x3F};
       return;
     }
-    default: break;
+    default:
+      break;
   }
   const ScaleFields fields = scale_fields(info.type);
   if (fields.d != kNone) put_f16(block + fields.d, random_scale(rng));
@@ -86,7 +104,8 @@ void random_block(const TypeInfo& info, Random& rng, std::byte* block) {
 
 // A weight matrix and activations for it, at an unaligned address, with both activation forms filled in.
 struct Problem {
-  Problem(TensorType type, uint32_t n_rows_in, uint32_t k_in, uint32_t n_tokens_in, Random& rng, bool has_faults = false)
+  Problem(TensorType type, uint32_t n_rows_in, uint32_t k_in, uint32_t n_tokens_in, Random& rng,
+          bool has_faults = false)
       : n_rows(n_rows_in), k(k_in), n_tokens(n_tokens_in), f32_stride(k_in + 3) {
     const TypeInfo& info = format::type_info(type);
     const uint64_t row_bytes = format::row_bytes(type, k);
@@ -130,8 +149,8 @@ struct Problem {
   }
 
   MatmulArgs args(uint32_t row_begin, uint32_t row_end, uint32_t count, const uint32_t* token_rows, float* out) const {
-    return {weights, row_begin, row_end, {f32.data(), f32_stride, q.data(), d.data(), sum32.data(), sum16.data(), k},
-            token_rows, count, out, n_rows + 2U};
+    return {weights,    row_begin, row_end, {f32.data(), f32_stride, q.data(), d.data(), sum32.data(), sum16.data(), k},
+            token_rows, count,     out,     n_rows + 2U};
   }
 
   uint32_t n_rows, k, n_tokens;
@@ -328,7 +347,8 @@ TEST(Matmul, ReferenceIsTheDotProductWithinItsBound) {
             sum += w[i] * x;
             magnitude += (std::fabs(product[i]) + std::fabs(static_cast<double>(w[i]) - product[i])) * std::fabs(x);
           }
-          const double n_roundings = activation_form(info.type) == ActivationForm::kFloat ? k / 32 + 5 : 2 * k / 256 + 3 + 2;
+          const double n_roundings =
+              activation_form(info.type) == ActivationForm::kFloat ? k / 32 + 5 : 2 * k / 256 + 3 + 2;
           const double bound = magnitude * n_roundings * 0x1.01p-24;
           const double error = std::fabs(got[t * (kRows + 2) + r] - sum);
           EXPECT_LE(error, bound) << info.name << " k " << k << " row " << r << " token " << t;

@@ -6,6 +6,7 @@
 
 #include "outrider/kernels/matmul/matmul.h"
 
+// clang-format off
 // X(kernel): one file per kernel and ISA. `generic` dequantises and then multiplies by the float law.
 #define OUTRIDER_MATMUL_KERNELS(X)                                                                      \
   X(f32) X(f16) X(bf16) X(generic) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q8_0) X(q2_k) X(q3_k) X(q4_k) X(q5_k) \
@@ -18,10 +19,11 @@
   X(kIQ4_NL, iq4_nl) X(kIQ4_XS, iq4_xs) X(kMXFP4, mxfp4) X(kIQ2_XXS, generic) X(kIQ2_XS, generic)        \
   X(kIQ2_S, generic) X(kIQ3_XXS, generic) X(kIQ3_S, generic) X(kIQ1_S, generic) X(kIQ1_M, generic)       \
   X(kTQ1_0, generic) X(kTQ2_0, generic) X(kNVFP4, generic) X(kQ1_0, generic) X(kQ2_0, generic)
+// clang-format on
 
 namespace outrider::kernels {
 
-#define OUTRIDER_DECLARE(kernel)                             \
+#define OUTRIDER_DECLARE(kernel)                                \
   void matmul_##kernel##_ref(const MatmulArgs& args) noexcept;  \
   void matmul_##kernel##_avx2(const MatmulArgs& args) noexcept; \
   void matmul_##kernel##_avx512(const MatmulArgs& args) noexcept;

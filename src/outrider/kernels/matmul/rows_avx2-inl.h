@@ -29,8 +29,8 @@ inline __m256 join_codes(__m256 acc, const __m256i (&codes)[8], const GroupScale
   for (int b = 0; b < 8; ++b) v[b] = dot_quads<Format>(codes[b], load_256(a.q + 32 * b));
   const __m256i low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
   const __m256i high = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
-  return join_group<Format>(acc, _mm256_permute2x128_si256(low, high, 0x20),
-                            _mm256_permute2x128_si256(low, high, 0x31), s, a);
+  return join_group<Format>(acc, _mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31),
+                            s, a);
 }
 
 template <typename Format>

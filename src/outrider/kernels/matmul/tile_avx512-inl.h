@@ -14,8 +14,8 @@ constexpr uint32_t kTileTokens = 32;  // 16 KiB of lanes
 
 // One group of sixteen rows; element r of every register belongs to row r.
 struct Tile {
-  __m512i codes[64];  // four codes of a row in each element; register 8 * block + quad
-  __m512 d[8], dm[8];  // only the first when a group has one scale
+  __m512i codes[64];       // four codes of a row in each element; register 8 * block + quad
+  __m512 d[8], dm[8];      // only the first when a group has one scale
   __m512i sc0[8], sc1[8];  // sub-scale of the block, or of its halves
   __m512i mn0[8], mn1[8];
 };
@@ -36,7 +36,7 @@ inline void transpose_parts(__m512i& v0, __m512i& v1, __m512i& v2, __m512i& v3) 
 inline void transpose(__m512i (&v)[16]) noexcept {
 #pragma GCC unroll 4
   for (int i = 0; i < 16; i += 4) transpose_parts(v[i], v[i + 1], v[i + 2], v[i + 3]);
-  // Now part p of v[4 * i + j] holds column 4 * p + j of rows 4 * i to 4 * i + 3.
+    // Now part p of v[4 * i + j] holds column 4 * p + j of rows 4 * i to 4 * i + 3.
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
     const __m512i a = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
@@ -138,7 +138,9 @@ inline void pack_nibbles(const uint8_t* const (&rows)[kTileRows], Tile& tile) no
 }
 
 template <typename Format>
-concept NibblePieces = requires(__m512i v) { Format::of_nibbles(v); };
+concept NibblePieces = requires(__m512i v) {
+  Format::of_nibbles(v);
+};
 
 template <typename Format>
 inline void pack_tile(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
@@ -172,7 +174,8 @@ inline void join_tile(const Tile& tile, uint32_t n_blocks, const ActGroup* acts,
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < kTokens; ++t) {
       const int16_t* halves = acts[t].sum16 + 2 * b;
-      dot0[t] = _mm512_set1_epi32(-Format::kOffset * (Format::kScale == SubScale::kHalf ? halves[0] : acts[t].sum32[b]));
+      dot0[t] =
+          _mm512_set1_epi32(-Format::kOffset * (Format::kScale == SubScale::kHalf ? halves[0] : acts[t].sum32[b]));
       dot1[t] = _mm512_set1_epi32(-Format::kOffset * halves[1]);
     }
 #pragma GCC unroll 8
@@ -193,7 +196,8 @@ inline void join_tile(const Tile& tile, uint32_t n_blocks, const ActGroup* acts,
         isum = _mm512_add_epi32(_mm512_mullo_epi32(isum, tile.sc0[b]), _mm512_mullo_epi32(dot1[t], tile.sc1[b]));
       }
       const __m512 d_a = _mm512_set1_ps(acts[t].d[b]);
-      __m512 lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(tile.d[Format::kBlocksApart ? b : 0], d_a), lanes[t][b]);
+      __m512 lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(tile.d[Format::kBlocksApart ? b : 0], d_a),
+                                    lanes[t][b]);
       if constexpr (Format::kMin != Min::kNone) {
         __m512i msum;
         if constexpr (Format::kMin == Min::kFloat) {
@@ -205,7 +209,8 @@ inline void join_tile(const Tile& tile, uint32_t n_blocks, const ActGroup* acts,
           msum = _mm512_add_epi32(_mm512_mullo_epi32(tile.mn0[b], _mm512_set1_epi32(halves[0])),
                                   _mm512_mullo_epi32(tile.mn1[b], _mm512_set1_epi32(halves[1])));
         }
-        lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(msum), _mm512_mul_ps(tile.dm[Format::kBlocksApart ? b : 0], d_a), lane);
+        lane =
+            _mm512_fmadd_ps(_mm512_cvtepi32_ps(msum), _mm512_mul_ps(tile.dm[Format::kBlocksApart ? b : 0], d_a), lane);
       }
       lanes[t][b] = lane;
     }
@@ -217,10 +222,17 @@ void join_tokens(const Tile& tile, uint32_t n_blocks, const ActGroup* acts, __m5
   uint32_t t = 0;
   for (; t + 4 <= n; t += 4) join_tile<Format, 4>(tile, n_blocks, acts + t, lanes + t);
   switch (n - t) {
-    case 3: join_tile<Format, 3>(tile, n_blocks, acts + t, lanes + t); break;
-    case 2: join_tile<Format, 2>(tile, n_blocks, acts + t, lanes + t); break;
-    case 1: join_tile<Format, 1>(tile, n_blocks, acts + t, lanes + t); break;
-    default: break;
+    case 3:
+      join_tile<Format, 3>(tile, n_blocks, acts + t, lanes + t);
+      break;
+    case 2:
+      join_tile<Format, 2>(tile, n_blocks, acts + t, lanes + t);
+      break;
+    case 1:
+      join_tile<Format, 1>(tile, n_blocks, acts + t, lanes + t);
+      break;
+    default:
+      break;
   }
 }
 
@@ -269,8 +281,9 @@ void run_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t fi
   }
 }
 
-// A format may give nibbles_at(i), where piece i of 16 bytes of nibbles lies in a group; low_column(i) and high_column(i),
-// the first of the four Tile::codes that its low and high nibbles make; of_nibbles(v), the unsigned codes of nibbles.
+// A format may give nibbles_at(i), where piece i of 16 bytes of nibbles lies in a group; low_column(i) and
+// high_column(i), the first of the four Tile::codes that its low and high nibbles make; of_nibbles(v), the unsigned
+// codes of nibbles.
 
 // Few tokens go row by row, more go by tiles.
 template <typename Format>

@@ -45,7 +45,8 @@ void quantize_act_avx2(const float* x, uint32_t k, int8_t* q, float* d, int32_t*
     const __m256 scale = _mm256_broadcastss_ps(_mm_div_ss(_mm_set_ss(127.0F), amax));
     __m256i code[4];
     for (int i = 0; i < 4; ++i) code[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], scale));
-    const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]), _mm256_packs_epi32(code[2], code[3]));
+    const __m256i packed =
+        _mm256_packs_epi16(_mm256_packs_epi32(code[0], code[1]), _mm256_packs_epi32(code[2], code[3]));
     const __m256i codes = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), codes);
     const int32_t low = sum_i8(_mm256_castsi256_si128(codes));

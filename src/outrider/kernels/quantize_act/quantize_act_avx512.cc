@@ -19,9 +19,8 @@ void quantize_act_avx512(const float* x, uint32_t k, int8_t* q, float* d, int32_
   for (uint32_t b = 0; b < k / 32; ++b, x += 32, q += 32) {
     const __m512 v0 = _mm512_loadu_ps(x);
     const __m512 v1 = _mm512_loadu_ps(x + 16);
-    const uint32_t amax_bits =
-        _mm512_reduce_max_epu32(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(v0), magnitude),
-                                                 _mm512_and_si512(_mm512_castps_si512(v1), magnitude)));
+    const uint32_t amax_bits = _mm512_reduce_max_epu32(_mm512_max_epu32(
+        _mm512_and_si512(_mm512_castps_si512(v0), magnitude), _mm512_and_si512(_mm512_castps_si512(v1), magnitude)));
     if (amax_bits >= 0x7F800000U || amax_bits < 0x03000000U) {  // not finite, or below 2^-121
       const uint32_t bits = amax_bits >= 0x7F800000U ? 0x7FC00000U : 0U;
       _mm_store_ss(d + b, _mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(bits))));

@@ -38,11 +38,21 @@ std::vector<float> random_row(Random& rng, uint32_t k) {
     const float magnitude = std::ldexp(1.0F, static_cast<int>(rng.below(250)) - 125);
     for (uint32_t i = 32 * b; i < 32 * b + 32; ++i) {
       switch (kind) {
-        case 0: x[i] = 0.0F; break;
-        case 1: x[i] = std::bit_cast<float>(static_cast<uint32_t>(rng.next_u64() & 0x807FFFFFU)); break;
-        case 2: x[i] = static_cast<float>(static_cast<int>(rng.below(509)) - 254) * 0.5F; break;  // ties when amax is 127
-        case 3: x[i] = static_cast<float>(rng.normal()); break;
-        default: x[i] = static_cast<float>(rng.normal()) * magnitude; break;
+        case 0:
+          x[i] = 0.0F;
+          break;
+        case 1:
+          x[i] = std::bit_cast<float>(static_cast<uint32_t>(rng.next_u64() & 0x807FFFFFU));
+          break;
+        case 2:
+          x[i] = static_cast<float>(static_cast<int>(rng.below(509)) - 254) * 0.5F;
+          break;  // ties when amax is 127
+        case 3:
+          x[i] = static_cast<float>(rng.normal());
+          break;
+        default:
+          x[i] = static_cast<float>(rng.normal()) * magnitude;
+          break;
       }
     }
     if (kind == 2) x[32 * b + rng.below(32)] = rng.below(2) != 0 ? 127.0F : -127.0F;
