@@ -37,9 +37,7 @@ std::optional<ReadId> ReadQueue::push(const ReadRequest& request, const ReadSpan
   entry.done.data = request.dst + (request.offset - span.begin);
 
   const auto cls = static_cast<uint32_t>(request.cls);
-  Line& line = lines_[cls];
-  (line.tail == kNone ? line.head : entries_[line.tail].next) = idx;
-  line.tail = idx;
+  append(lines_[cls], idx);
   ++n_pending_[cls];
   return entry.done.id;
 }
@@ -49,18 +47,47 @@ bool ReadQueue::cancel(ReadId id) noexcept {
   Entry& entry = entries_[id.entry];
   if (entry.generation != id.generation || entry.state != State::kQueued) return false;
   if (entry.request.cls == ReadClass::kDemand) return false;
-  Line& line = lines_[static_cast<uint32_t>(entry.request.cls)];
-  if (line.head == id.entry) {
-    pop_head(line);
-  } else {
-    uint32_t before = line.head;
-    while (entries_[before].next != id.entry) before = entries_[before].next;
-    entries_[before].next = entry.next;
-    if (line.tail == id.entry) line.tail = before;
-  }
+  unlink(id.entry);
   entry.done.status = ReadStatus::kCancelled;
   complete(id.entry);
   return true;
+}
+
+bool ReadQueue::is_queued(ReadId id) const noexcept {
+  return id.entry < entries_.size() && entries_[id.entry].generation == id.generation &&
+         entries_[id.entry].state == State::kQueued;
+}
+
+void ReadQueue::promote(ReadId id) noexcept {
+  if (id.entry >= entries_.size()) return;
+  Entry& entry = entries_[id.entry];
+  if (entry.generation != id.generation || entry.request.cls == ReadClass::kDemand) return;
+  if (entry.state != State::kQueued && entry.state != State::kFlying) return;
+  const bool has_more = entry.taken < entry.span.end;
+  if (has_more) unlink(id.entry);
+  --n_pending_[static_cast<uint32_t>(entry.request.cls)];
+  entry.request.cls = ReadClass::kDemand;
+  ++n_pending_[static_cast<uint32_t>(ReadClass::kDemand)];
+  if (has_more) append(lines_[static_cast<uint32_t>(ReadClass::kDemand)], id.entry);
+}
+
+void ReadQueue::append(Line& line, uint32_t entry_idx) noexcept {
+  entries_[entry_idx].next = kNone;
+  (line.tail == kNone ? line.head : entries_[line.tail].next) = entry_idx;
+  line.tail = entry_idx;
+}
+
+// Takes an entry out of the line it waits in.
+void ReadQueue::unlink(uint32_t entry_idx) noexcept {
+  Line& line = lines_[static_cast<uint32_t>(entries_[entry_idx].request.cls)];
+  if (line.head == entry_idx) {
+    pop_head(line);
+    return;
+  }
+  uint32_t before = line.head;
+  while (entries_[before].next != entry_idx) before = entries_[before].next;
+  entries_[before].next = entries_[entry_idx].next;
+  if (line.tail == entry_idx) line.tail = before;
 }
 
 void ReadQueue::pop_head(Line& line) noexcept {
@@ -110,10 +137,10 @@ void ReadQueue::finish(const Piece& piece, bool failed) noexcept {
       done.error = piece.error;
     }
     done.status = ReadStatus::kFailed;
-    // The rest is not worth reading. An entry with pieces left is the head of its line: only heads are taken from.
+    // The rest is not worth reading.
     if (entry.taken < entry.span.end) {
+      unlink(piece.entry);
       entry.taken = entry.span.end;
-      pop_head(lines_[static_cast<uint32_t>(entry.request.cls)]);
     }
   }
   if (entry.n_flying == 0 && entry.taken == entry.span.end) {

@@ -70,6 +70,11 @@ class ReadQueue {
   // Takes back a request of which nothing was taken yet; it completes as kCancelled. False for demand, for anything
   // already started or done, and for an id of the past.
   bool cancel(ReadId id) noexcept;
+  // Whether nothing of it was taken yet. False for an id of the past.
+  bool is_queued(ReadId id) const noexcept;
+  // Makes a request of a lower class a demand: what is left of it goes before all lower classes. An id of the past is
+  // let be.
+  void promote(ReadId id) noexcept;
   // The next piece to read; false when none may start now.
   [[nodiscard]] bool take(Piece& piece) noexcept;
   // `failed`: the piece's error says why.
@@ -108,6 +113,8 @@ class ReadQueue {
   };
 
   void pop_head(Line& line) noexcept;
+  void unlink(uint32_t entry_idx) noexcept;
+  void append(Line& line, uint32_t entry_idx) noexcept;
   void complete(uint32_t entry_idx) noexcept;
   void publish(uint32_t entry_idx) noexcept;
 

@@ -143,6 +143,52 @@ TEST(ReadQueue, OnlyQueuedPredictionsAreCancelled) {
   EXPECT_TRUE(q.queue.cancel(again));
 }
 
+TEST(ReadQueue, APromotedReadGoesWithTheDemands) {
+  Queue q;
+  const ReadId first = q.push(ReadClass::kPrediction, 0, 3 * kPiece, 1);
+  const ReadId second = q.push(ReadClass::kPrediction, 5000, 10, 2);
+  const ReadId third = q.push(ReadClass::kBackground, 6000, 10, 3);
+  EXPECT_EQ(q.take(), 0);
+  EXPECT_FALSE(q.queue.is_queued(first));
+  EXPECT_TRUE(q.queue.is_queued(second));
+  q.push(ReadClass::kDemand, 7000, 10, 4);
+  q.queue.promote(first);  // started, with two pieces left
+  q.queue.promote(third);
+  q.queue.promote(third);  // once more changes nothing
+  EXPECT_FALSE(q.queue.cancel(third));
+  EXPECT_EQ(q.take(), 7000);
+  EXPECT_EQ(q.take(), 1000);
+  EXPECT_EQ(q.take(), 2000);
+  EXPECT_EQ(q.take(), 6000);
+  EXPECT_EQ(q.take(), -1);  // the second is still a prediction
+  while (!q.flying.empty()) q.finish(0);
+  EXPECT_EQ(q.take(), 5000);
+  q.queue.promote(second);  // in flight, nothing left: lower classes wait for it now
+  q.push(ReadClass::kPrediction, 8000, 10, 5);
+  EXPECT_EQ(q.take(), -1);
+  q.finish(0);
+  std::vector<int64_t> tags;
+  for (int64_t tag = q.pop(); tag >= 0; tag = q.pop()) tags.push_back(tag);
+  EXPECT_EQ(tags, (std::vector<int64_t>{4, 1, 3, 2}));
+  q.queue.promote(first);  // of the past
+  EXPECT_FALSE(q.queue.is_queued(first));
+  EXPECT_EQ(q.take(), 8000);
+}
+
+TEST(ReadQueue, AFailedPieceOfAPromotedReadDropsItsRest) {
+  Queue q;
+  const ReadId ahead = q.push(ReadClass::kPrediction, 0, 2 * kPiece, 1);
+  EXPECT_EQ(q.take(), 0);
+  q.push(ReadClass::kDemand, 5000, 2 * kPiece, 2);
+  q.queue.promote(ahead);
+  q.finish(0, true);  // it stood behind the demand
+  EXPECT_EQ(q.pop(), 1);
+  EXPECT_EQ(q.done.status, ReadStatus::kFailed);
+  EXPECT_EQ(q.take(), 5000);
+  EXPECT_EQ(q.take(), 6000);
+  EXPECT_EQ(q.take(), -1);
+}
+
 TEST(ReadQueue, FullIsAValue) {
   Queue q(2);
   q.push(ReadClass::kDemand, 0, 10, 1);

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "outrider/base/check.h"
 #include "outrider/base/error.h"
@@ -54,6 +55,7 @@ struct Reader::Impl {
   void tell_done();
   void leave_refused_direct(Piece& piece) const noexcept;
   void wake_ring() noexcept;
+  void wake_workers(bool ring_wants) noexcept;
   uint32_t collect(std::span<ReadDone> out);
   ReadSpan span_of(const ReadRequest& request) const noexcept;
   const File& file_of(const Piece& piece) const noexcept {
@@ -282,6 +284,15 @@ void Reader::Impl::wake_ring() noexcept {
   }
 }
 
+// After the queue has changed. `ring_wants`: the ring thread waits and could take more.
+void Reader::Impl::wake_workers(bool ring_wants) noexcept {
+  if (ring == nullptr) {
+    work_ready.notify_all();
+  } else if (ring_wants) {
+    wake_ring();
+  }
+}
+
 // Call with the mutex held.
 uint32_t Reader::Impl::collect(std::span<ReadDone> out) {
   uint32_t n_out = 0;
@@ -332,11 +343,7 @@ bool Reader::submit(std::span<const ReadRequest> requests, std::span<ReadId> ids
     wake = impl_->ring_asleep;
     impl_->ring_asleep = false;
   }
-  if (impl_->ring == nullptr) {
-    impl_->work_ready.notify_all();
-  } else if (wake) {
-    impl_->wake_ring();
-  }
+  impl_->wake_workers(wake);
   return true;
 }
 
@@ -345,6 +352,40 @@ bool Reader::cancel(ReadId id) {
   const bool cancelled = impl_->queue.cancel(id);
   impl_->n_done.store(impl_->queue.n_done(), std::memory_order_release);
   return cancelled;
+}
+
+bool Reader::cancel_all(std::span<const ReadId> ids) {
+  bool wake = false;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    for (const ReadId id : ids) {
+      if (!impl_->queue.is_queued(id)) return false;
+    }
+    for (const ReadId id : ids) {
+      const bool cancelled = impl_->queue.cancel(id);
+      OUTRIDER_CHECK(cancelled, "a queued demand cannot be taken back");
+    }
+    impl_->n_done.store(impl_->queue.n_done(), std::memory_order_release);
+    wake = std::exchange(impl_->ring_asleep, false);
+  }
+  // What waited behind them may start now.
+  impl_->wake_workers(wake);
+  return true;
+}
+
+bool Reader::promote(std::span<const ReadId> ids) {
+  bool has_started = false;
+  bool wake = false;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    for (const ReadId id : ids) {
+      has_started |= !impl_->queue.is_queued(id);
+      impl_->queue.promote(id);
+    }
+    wake = std::exchange(impl_->ring_asleep, false);
+  }
+  impl_->wake_workers(wake);
+  return has_started;
 }
 
 uint32_t Reader::poll(std::span<ReadDone> out) {

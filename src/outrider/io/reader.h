@@ -51,6 +51,10 @@ class Reader {
   // Takes back a request that has not started. False for demand and for what has started; either way every submitted
   // request gives exactly one completion.
   bool cancel(ReadId id);
+  // Takes back all of them, if nothing of any has started; else none, and returns false.
+  bool cancel_all(std::span<const ReadId> ids);
+  // Makes requests of a lower class demands, started or not. Returns whether anything of any had started.
+  bool promote(std::span<const ReadId> ids);
   // Completions so far, at most out.size() of them. Takes no lock when there is none.
   uint32_t poll(std::span<ReadDone> out);
   // As poll, but waits for the first one. 0 only when nothing is under way.

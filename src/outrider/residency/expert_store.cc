@@ -6,48 +6,15 @@
 #include <optional>
 #include <utility>
 
-#include "outrider/base/aligned_buffer.h"
 #include "outrider/base/check.h"
 #include "outrider/base/checked.h"
 #include "outrider/base/error.h"
-#include "outrider/io/reader.h"
-#include "outrider/residency/placer.h"
+#include "outrider/residency/expert_store_impl.h"
 #include "outrider/residency/policy.h"
-#include "outrider/residency/slab_layout.h"
 
 namespace outrider::residency {
 
 namespace {
-
-// free -> loading -> pinned <-> resident -> loading (for another expert). A failed load goes back to free.
-enum class SlotState : uint8_t { kFree, kLoading, kResident, kPinned };
-
-struct Slot {
-  uint32_t expert = kNoExpert;
-  uint32_t generation = 0;   // changes with every claim
-  uint32_t n_parts_left = 0; // reads under way
-  uint32_t queue_head = kNoExpert;  // experts of the open pass that take this slot afterwards, in order (rounds)
-  uint32_t queue_tail = kNoExpert;
-  SlotState state = SlotState::kFree;
-  bool failed = false;
-  std::array<const std::byte*, kMaxSlabParts> parts = {};
-};
-
-// What a read is for, carried through the reader.
-struct ReadTag {
-  uint32_t slot = 0;
-  uint32_t part = 0;
-  uint32_t generation = 0;
-};
-constexpr uint32_t kGenerationMask = (1U << 30) - 1;
-uint64_t pack(const ReadTag& tag) noexcept {
-  return uint64_t{tag.slot} << 32 | uint64_t{tag.part} << 30 | (tag.generation & kGenerationMask);
-}
-ReadTag unpack(uint64_t tag) noexcept {
-  return {.slot = static_cast<uint32_t>(tag >> 32),
-          .part = static_cast<uint32_t>(tag >> 30) & 3,
-          .generation = static_cast<uint32_t>(tag) & kGenerationMask};
-}
 
 std::vector<uint32_t> expert_counts(std::span<const LayerSource> layers) {
   std::vector<uint32_t> counts;
@@ -73,52 +40,6 @@ void check_ranges(std::span<const LayerSource> layers, const io::Reader& reader)
 
 }  // namespace
 
-// Carries out what the placer has settled: a slot is pinned from the moment its expert is a hit or has landed until
-// done(); an expert that must wait for a slot of its own pass stands in that slot's queue, so neither the order of reads
-// nor that of done() can change who takes whose place.
-struct ExpertStore::Impl {
-  explicit Impl(StoreOptions store_options);
-
-  void begin(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses);
-  std::span<const ReadySlab> next();
-  void done(std::span<const ReadySlab> slabs) noexcept;
-  void close() noexcept;
-
-  void claim_or_queue(uint32_t slot_idx, uint32_t expert) noexcept;
-  void claim(uint32_t slot_idx, uint32_t expert) noexcept;
-  void claim_from_queue(uint32_t slot_idx) noexcept;
-  void submit_claimed() noexcept;
-  void give(uint32_t slot_idx) noexcept;
-  void land(const io::ReadDone& read) noexcept;
-  void collect(bool wait) noexcept;
-  std::span<Slot> layer_slots() noexcept { return {slots.data() + layout.layers[layer].first_slot, layout.layers[layer].n_slots}; }
-
-  StoreOptions options;
-  SlabLayout layout;
-  uint32_t n_slots_per_layer = 0;
-  std::optional<Placer> placer;
-  StoreCounters counters;
-  std::vector<std::string> warnings;
-  std::vector<Slot> slots;           // all layers
-  AlignedBuffer arena;               // outlives the reader, which writes into it
-  std::unique_ptr<io::Reader> reader;
-
-  // The open pass. All of this is sized at construction.
-  bool is_open = false;
-  uint32_t layer = 0;
-  uint32_t n_loading = 0;    // slots
-  uint32_t n_pinned = 0;     // slots
-  uint32_t n_missing = 0;    // demanded experts that have not landed or failed yet
-  size_t n_handed_out = 0;   // of `ready`
-  bool has_thrown = false;
-  std::string error;         // of the first read that failed
-  std::vector<ReadySlab> ready;
-  std::vector<uint32_t> queue_next;  // by expert: the one behind it in its slot's queue
-  std::vector<uint32_t> occupants;   // by slot in the layer: scratch of close()
-  std::vector<io::ReadRequest> requests;
-  std::array<io::ReadDone, 32> reads;
-};
-
 ExpertStore::Impl::Impl(StoreOptions store_options)
     : options(std::move(store_options)),
       layout(make_slab_layout(options.layers, options.slots_per_layer, options.direct)) {
@@ -135,11 +56,16 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
     max_experts = std::max(max_experts, n_experts[i]);
     n_slots_per_layer = std::max(n_slots_per_layer, layout.layers[i].n_slots);
   }
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    for (uint32_t k = 0; k < layout.layers[i].n_slots; ++k) slots[layout.layers[i].first_slot + k].layer = static_cast<uint32_t>(i);
+  }
+  // Twice, since those that were taken back count until their completions are collected.
+  const uint32_t max_ahead_requests = 2 * (kMaxAhead + kMaxBackground) * kMaxSlabParts;
   reader = std::make_unique<io::Reader>(io::ReaderOptions{.files = options.files,
                                                           .io = options.io,
                                                           .direct = options.direct,
                                                           .queue_depth = options.queue_depth,
-                                                          .max_requests = max_requests,
+                                                          .max_requests = max_requests + max_ahead_requests,
                                                           .max_block_bytes = kDirectBlock,
                                                           .faults = options.faults});
   warnings = reader->warnings();
@@ -149,7 +75,15 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   ready.reserve(max_experts);
   queue_next.assign(max_experts, kNoExpert);
   occupants.reserve(n_slots_per_layer);
-  requests.reserve(max_requests);
+  requests.reserve(max_requests + max_ahead_requests);
+  ahead.reserve(kMaxAhead + kMaxBackground);
+  ahead_claimed.reserve(kMaxAhead + kMaxBackground);
+  ids.reserve(requests.capacity());
+  may_leave.reserve(n_slots_per_layer);
+  is_demanded.assign(max_experts, 0);
+  was_resident.assign(max_experts, 0);
+  times.resize(options.layers.size());
+  chance_at.resize(options.layers.size());
 }
 
 void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> experts, std::span<const uint32_t> uses) {
@@ -159,6 +93,7 @@ void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> expe
   for (const uint32_t expert : experts) {
     OUTRIDER_CHECK(expert < options.layers[layer_idx].n_experts, "layer {} expert {}", layer_idx, expert);
   }
+  if (!ahead.empty()) settle_ahead(layer_idx, experts);
   const Placer::Plan plan = placer->place(layer_idx, experts, uses);
   is_open = true;
   layer = layer_idx;
@@ -166,14 +101,28 @@ void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> expe
   n_handed_out = 0;
   has_thrown = false;
   error.clear();
+  n_missing = 0;
+  for (const uint32_t expert : experts) was_resident[expert] = 0;
   const uint32_t first_slot = layout.layers[layer].first_slot;
-  for (const Placement& hit : plan.hits) give(first_slot + hit.slot_idx);
+  for (const Placement& hit : plan.hits) {
+    if (slots[first_slot + hit.slot_idx].state == SlotState::kLoading) {
+      adopt(first_slot + hit.slot_idx);
+      continue;
+    }
+    was_resident[hit.expert] = 1;
+    ++counters.hits;
+    give(first_slot + hit.slot_idx);
+  }
+  note_demand_begin(n_missing == 0 ? static_cast<uint32_t>(plan.loads.size()) : 0);
+  n_missing += static_cast<uint32_t>(plan.loads.size());
+  counters.demanded += experts.size();
+  counters.misses += n_missing;
   for (const Placement& load : plan.loads) claim_or_queue(first_slot + load.slot_idx, load.expert);
   submit_claimed();
-  n_missing = static_cast<uint32_t>(plan.loads.size());
-  counters.demanded += experts.size();
-  counters.hits += plan.hits.size();
-  counters.misses += plan.loads.size();
+  if (looks_ahead) {
+    for (Slot& slot : layer_slots()) slot.is_fresh = false;
+  }
+  pump_refill();
 }
 
 void ExpertStore::Impl::claim_or_queue(uint32_t slot_idx, uint32_t expert) noexcept {
@@ -182,6 +131,11 @@ void ExpertStore::Impl::claim_or_queue(uint32_t slot_idx, uint32_t expert) noexc
     claim(slot_idx, expert);
     return;
   }
+  if (slot.is_ahead && !slot.is_blocking) {
+    slot.is_blocking = true;
+    ++n_loading;
+    cancel_parts(slot_idx);
+  }
   (slot.queue_tail == kNoExpert ? slot.queue_head : queue_next[slot.queue_tail]) = expert;
   slot.queue_tail = expert;
   queue_next[expert] = kNoExpert;
@@ -189,26 +143,44 @@ void ExpertStore::Impl::claim_or_queue(uint32_t slot_idx, uint32_t expert) noexc
 
 // From here on the slot belongs to `expert`; the reads are sent by submit_claimed().
 void ExpertStore::Impl::claim(uint32_t slot_idx, uint32_t expert) noexcept {
+  if (slots[slot_idx].state == SlotState::kResident) evict(slots[slot_idx]);
+  start_load(slot_idx, expert, io::ReadClass::kDemand);
+  ++n_loading;
+}
+
+void ExpertStore::Impl::evict(Slot& slot) noexcept {
+  ++counters.evicted;
+  if (!slot.is_unused) return;
+  ++counters.evicted_unused;
+  waste_prediction(slot);
+}
+
+void ExpertStore::Impl::start_load(uint32_t slot_idx, uint32_t expert, io::ReadClass reason) noexcept {
   Slot& slot = slots[slot_idx];
   OUTRIDER_CHECK(slot.state == SlotState::kFree || slot.state == SlotState::kResident);
-  if (slot.state == SlotState::kResident) ++counters.evicted;
-  const LayerSource& source = options.layers[layer];
-  const LayerLayout& place = layout.layers[layer];
   slot.expert = expert;
+  slot.reason = reason;
+  slot.state = SlotState::kLoading;
+  slot.is_adopted = false;
+  push_reads(slot_idx);
+}
+
+void ExpertStore::Impl::push_reads(uint32_t slot_idx) noexcept {
+  Slot& slot = slots[slot_idx];
+  const LayerSource& source = options.layers[slot.layer];
+  const LayerLayout& place = layout.layers[slot.layer];
   ++slot.generation;
   slot.n_parts_left = source.n_parts;
-  slot.state = SlotState::kLoading;
   slot.failed = false;
-  ++n_loading;
   std::byte* base = arena.data() + place.arena_offset + (slot_idx - place.first_slot) * place.slot_bytes;
   for (uint32_t part = 0; part < source.n_parts; ++part) {
     const PartSource& from = source.parts[part];
     requests.push_back({.file_idx = from.file_idx,
-                        .offset = from.offset + expert * from.n_bytes,
+                        .offset = from.offset + slot.expert * from.n_bytes,
                         .n_bytes = from.n_bytes,
                         .dst = base + place.part_offset[part],
                         .dst_bytes = place.part_bytes[part],
-                        .cls = io::ReadClass::kDemand,
+                        .cls = slot.reason,
                         .tag = pack({.slot = slot_idx, .part = part, .generation = slot.generation})});
   }
 }
@@ -234,28 +206,60 @@ void ExpertStore::Impl::submit_claimed() noexcept {
 void ExpertStore::Impl::give(uint32_t slot_idx) noexcept {
   Slot& slot = slots[slot_idx];
   OUTRIDER_CHECK(slot.state == SlotState::kResident || slot.state == SlotState::kLoading);
+  if (slot.is_unused) {
+    ++counters.predicted_used;
+    ++counters.predicted_in_time;
+    use_prediction(slot);
+  }
   slot.state = SlotState::kPinned;
   ++n_pinned;
   ready.push_back({.expert = slot.expert, .slot_idx = slot_idx - layout.layers[layer].first_slot, .parts = slot.parts});
 }
 
-void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
+// Every byte goes into exactly one class.
+void ExpertStore::Impl::count_read(Slot& slot, const io::ReadDone& read) noexcept {
   counters.bytes_read += read.got_bytes;
-  counters.bytes_demand += read.got_bytes;
+  if (slot.reason == io::ReadClass::kDemand) {
+    counters.bytes_demand += read.got_bytes;
+  } else if (slot.reason == io::ReadClass::kBackground) {
+    counters.bytes_background += read.got_bytes;
+  } else if (slot.is_adopted) {
+    counters.bytes_predicted_used += read.got_bytes;
+  } else {
+    counters.bytes_predicted_pending += read.got_bytes;
+    slot.open_bytes += read.got_bytes;
+  }
+}
+
+void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
+  const ReadTag tag = unpack(read.tag);
+  Slot& slot = slots[tag.slot];
+  const bool is_current = slot.state == SlotState::kLoading && (slot.generation & kGenerationMask) == tag.generation;
+  // What was taken back has touched no memory, so its slot may have gone on at once.
+  if (read.status == io::ReadStatus::kCancelled && !is_current) return;
+  // A slot is never claimed again while a read into it is under way, not even when another part of it has failed.
+  OUTRIDER_CHECK(is_current, "slot {} generation {} got a read for {}", tag.slot, slot.generation, tag.generation);
+  count_read(slot, read);
   counters.reads += read.n_reads;
   counters.read_retries += read.n_retries;
   if (read.direct_error != 0) warnings.push_back(reader->direct_refused_text(read.file_idx, read.direct_error));
-  const ReadTag tag = unpack(read.tag);
-  Slot& slot = slots[tag.slot];
-  // A slot is never claimed again while a read into it is under way, not even when another part of it has failed.
-  OUTRIDER_CHECK(slot.state == SlotState::kLoading && (slot.generation & kGenerationMask) == tag.generation,
-                 "slot {} generation {} got a read for {}", tag.slot, slot.generation, tag.generation);
   slot.parts[tag.part] = read.data;
   if (read.status != io::ReadStatus::kOk) {
     slot.failed = true;
-    if (error.empty()) error = reader->error_text(read);
+    // What was read for a guess fails in silence: a demand that came in the meantime asks again for itself.
+    if (!slot.is_ahead && !slot.is_adopted && error.empty()) error = reader->error_text(read);
   }
   if (--slot.n_parts_left != 0) return;
+  if (slot.is_ahead) {
+    land_ahead(tag.slot);
+    return;
+  }
+  if (slot.failed && slot.is_adopted) {
+    slot.is_adopted = false;
+    slot.reason = io::ReadClass::kDemand;
+    push_reads(tag.slot);
+    return;
+  }
   --n_loading;
   --n_missing;
   if (slot.failed) {
@@ -277,11 +281,13 @@ std::span<const ReadySlab> ExpertStore::Impl::next() {
   OUTRIDER_CHECK(is_open);
   while (n_loading > 0) {
     collect(false);
+    if (n_loading == 0) note_demand_end(false);
     if (n_handed_out < ready.size() || (!error.empty() && !has_thrown) || n_loading == 0) break;
     const auto start = std::chrono::steady_clock::now();
     collect(true);
     const auto waited = std::chrono::steady_clock::now() - start;
     counters.stall_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count());
+    if (n_loading == 0) note_demand_end(true);
   }
   if (!error.empty() && !has_thrown) {
     has_thrown = true;
@@ -331,7 +337,27 @@ LayerPass ExpertStore::begin(uint32_t layer, std::span<const uint32_t> expert_id
   return LayerPass(*impl_);
 }
 
-void ExpertStore::end_step(uint32_t n_tokens) noexcept { impl_->placer->end_step(n_tokens); }
+void ExpertStore::end_step(uint32_t n_tokens) noexcept {
+  impl_->placer->end_step(n_tokens);
+  impl_->pump_refill();
+}
+void ExpertStore::predict(uint32_t layer, std::span<const uint32_t> expert_ids) noexcept { impl_->predict(layer, expert_ids); }
+void ExpertStore::refill(std::vector<ExpertKey> experts) {
+  impl_->refill = std::move(experts);
+  impl_->refill_next = 0;
+  impl_->pump_refill();
+}
+bool ExpertStore::is_resident(uint32_t layer, uint32_t expert) const noexcept {
+  const uint32_t slot_idx = impl_->placer->slot_of(layer, expert);
+  if (slot_idx == Placer::kNoSlot) return false;
+  const SlotState state = impl_->slots[impl_->layout.layers[layer].first_slot + slot_idx].state;
+  return state == SlotState::kResident || state == SlotState::kPinned;
+}
+bool ExpertStore::was_resident(uint32_t expert) const noexcept { return impl_->was_resident[expert] != 0; }
+AheadTimes ExpertStore::ahead_times(uint32_t layer) const noexcept {
+  return {.idle_ns = impl_->times[layer].idle_ns, .slab_ns = impl_->slab_ns};
+}
+double ExpertStore::heat(uint32_t layer, uint32_t expert) const noexcept { return impl_->placer->guard().heat(layer, expert); }
 const StoreCounters& ExpertStore::counters() const noexcept { return impl_->counters; }
 uint32_t ExpertStore::slots_per_layer() const noexcept { return impl_->n_slots_per_layer; }
 uint64_t ExpertStore::arena_bytes() const noexcept { return impl_->layout.n_bytes; }

@@ -4,7 +4,9 @@
 //
 // Invariants: a pinned slot is never a victim; two slots never claim one expert; a slab is published when its last byte
 // has landed; a slot is not claimed again while a read into it is under way, and its generation, new with every claim,
-// is compared when a read lands; which expert is evicted for which depends on the sequence of demands alone, never on the order in which reads land.
+// is compared when a read lands; without
+// predictions and refills, which expert is evicted for which depends on the sequence of demands alone, never on the order
+// in which reads land.
 // Threads: owned by one thread (the engine's); readers are inside.
 #pragma once
 
@@ -93,6 +95,12 @@ struct StoreCounters {
 
 class LayerPass;
 
+// Measured, for whoever decides what a prediction is worth. 0 = not known yet.
+struct AheadTimes {
+  double idle_ns = 0;  // from the layer's predict(), or the end of the demand before it, to the layer's demand
+  double slab_ns = 0;  // the drive's time for one slab, among those of one demand
+};
+
 class ExpertStore {
  public:
   explicit ExpertStore(StoreOptions options);
@@ -107,6 +115,28 @@ class ExpertStore {
 
   // Tells the policies that `n_tokens` tokens have been processed (decay runs on this clock).
   void end_step(uint32_t n_tokens) noexcept;
+
+  // The layer's next demand may hold these experts, best guess first. Reads those that are not there in the prediction
+  // class: in time in which the drive has nothing that was demanded. A guess goes into a free slot or that of the coldest
+  // expert whom policy and guard (guard.h) let go, never into a pinned slot, that of an expert which the open pass
+  // demands, or that of another guess for the same demand; at most half of a layer's slots hold unused guesses. What finds
+  // no room is dropped, without a read and without an eviction. When the demand comes, a guess is
+  //   a hit, used in time, when it is resident;
+  //   a miss, used, when its read has started: the demand takes that read over, at a demand's priority;
+  //   a miss, dropped, when its read has not started: it becomes a demand read;
+  //   taken back with its eviction, and dropped, when it was not demanded and its read has not started. A demand that
+  //   must read takes back guesses for other layers likewise.
+  // A guess whose read fails frees its slot and is told nowhere. An empty list only starts the layer's idle clock.
+  void predict(uint32_t layer, std::span<const uint32_t> expert_ids) noexcept;
+  // Reads these experts in the background class while slots of their layers are free, in order.
+  void refill(std::vector<ExpertKey> experts);
+
+  bool is_resident(uint32_t layer, uint32_t expert) const noexcept;
+  // Of an expert of the last begin(): whether it was resident then.
+  bool was_resident(uint32_t expert) const noexcept;
+  AheadTimes ahead_times(uint32_t layer) const noexcept;
+  // Decayed count of demands.
+  double heat(uint32_t layer, uint32_t expert) const noexcept;
 
   const StoreCounters& counters() const noexcept;
   uint32_t slots_per_layer() const noexcept;   // after capping

@@ -8,11 +8,12 @@
 namespace outrider::residency {
 
 Placer::Placer(std::span<const uint32_t> n_experts, uint32_t slots_per_layer, std::unique_ptr<Policy> policy)
-    : policy_(std::move(policy)), slot_of_(n_experts, kNoSlot) {
+    : policy_(std::move(policy)), guard_(n_experts), slot_of_(n_experts, kNoSlot) {
   OUTRIDER_CHECK(slots_per_layer > 0);
   uint32_t max_experts = 0;
   for (const uint32_t n : n_experts) {
     occupants_.emplace_back(std::min(n, slots_per_layer), kNoExpert);
+    busy_.emplace_back(occupants_.back().size(), 0);
     max_experts = std::max(max_experts, n);
   }
   role_.assign(max_experts, Role::kNone);
@@ -29,6 +30,7 @@ Placer::Plan Placer::place(uint32_t layer, std::span<const uint32_t> experts, st
   loads_.clear();
   misses_.clear();
   policy_->observe(layer, experts, uses);
+  guard_.observe(layer, experts, uses);
   for (const uint32_t expert : experts) {
     const uint32_t slot_idx = slot_of_.at(layer, expert);
     OUTRIDER_CHECK(role_[expert] == Role::kNone, "layer {} expert {} is demanded twice", layer, expert);
@@ -49,13 +51,19 @@ Placer::Plan Placer::place(uint32_t layer, std::span<const uint32_t> experts, st
       const uint32_t occupant = occupants[slot_idx];
       if (occupant == kNoExpert) {
         load_into(layer, slot_idx, *miss++);
-      } else if (role_[occupant] == Role::kNone) {
+      } else if (role_[occupant] == Role::kNone && busy_[layer][slot_idx] == 0) {
         candidates_.push_back(occupant);
         candidate_slots_.push_back(slot_idx);
       }
     }
-    while (miss != misses_.end()) {
+    for (bool is_first_round = true; miss != misses_.end(); is_first_round = false) {
       while (miss != misses_.end() && !candidates_.empty()) load_into(layer, take_coldest(layer).slot_idx, *miss++);
+      if (is_first_round) {
+        for (uint32_t slot_idx = 0; slot_idx < occupants.size() && miss != misses_.end(); ++slot_idx) {
+          if (busy_[layer][slot_idx] == 0 || role_[occupants[slot_idx]] != Role::kNone) continue;
+          load_into(layer, slot_idx, *miss++);
+        }
+      }
       // A new round: each slot that takes turns is used once more.
       for (uint32_t slot_idx = 0; slot_idx < occupants.size() && miss != misses_.end(); ++slot_idx) {
         if (role_[occupants[slot_idx]] == Role::kKept) continue;
@@ -86,6 +94,29 @@ void Placer::rank_for_rounds(uint32_t layer, std::span<const uint32_t> experts) 
   }
   const size_t n_kept = std::min(hot_hits_.size(), n_slots / 2);
   for (size_t i = hot_hits_.size() - n_kept; i < hot_hits_.size(); ++i) role_[hot_hits_[i]] = Role::kKept;
+}
+
+uint32_t Placer::slot_for_prediction(uint32_t layer, uint32_t expert, std::span<const uint8_t> may_leave) noexcept {
+  const std::vector<uint32_t>& occupants = occupants_[layer];
+  candidates_.clear();
+  candidate_slots_.clear();
+  for (uint32_t slot_idx = 0; slot_idx < occupants.size(); ++slot_idx) {
+    if (may_leave[slot_idx] == 0) continue;
+    if (occupants[slot_idx] == kNoExpert) return slot_idx;
+    candidates_.push_back(occupants[slot_idx]);
+    candidate_slots_.push_back(slot_idx);
+  }
+  if (candidates_.empty()) return kNoSlot;
+  const Placement victim = take_coldest(layer);
+  const bool admitted = policy_->admit(layer, expert, victim.expert) && guard_.admits(layer, expert, victim.expert);
+  return admitted ? victim.slot_idx : kNoSlot;
+}
+
+void Placer::set_occupant(uint32_t layer, uint32_t slot_idx, uint32_t expert) noexcept {
+  const uint32_t before = occupants_[layer][slot_idx];
+  if (before != kNoExpert && slot_of_.at(layer, before) == slot_idx) slot_of_.at(layer, before) = kNoSlot;
+  occupants_[layer][slot_idx] = expert;
+  if (expert != kNoExpert) slot_of_.at(layer, expert) = slot_idx;
 }
 
 void Placer::load_into(uint32_t layer, uint32_t slot_idx, uint32_t expert) noexcept {

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "outrider/residency/guard.h"
 #include "outrider/residency/layer_table.h"
 #include "outrider/residency/policy.h"
 
@@ -36,7 +37,23 @@ class Placer {
   // least half of the slots take turns, so that reads run side by side. The spans hold until the next call.
   Plan place(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses);
 
-  void end_step(uint32_t n_tokens) noexcept { policy_->end_step(n_tokens); }
+  // Where a predicted expert may go: a free slot, else the coldest of those whose slots `may_leave` (by slot of the
+  // layer) and whose expert policy and guard let go. slot_idx is kNoSlot when there is none. Changes nothing.
+  uint32_t slot_for_prediction(uint32_t layer, uint32_t expert, std::span<const uint8_t> may_leave) noexcept;
+  // The slot's expert is now this one (kNoExpert: none): predictions and refills, which place() did not settle.
+  void set_occupant(uint32_t layer, uint32_t slot_idx, uint32_t expert) noexcept;
+  // A busy slot is being read into for something that was not demanded: a demand takes it only after all others, since
+  // it would have to wait.
+  void set_busy(uint32_t layer, uint32_t slot_idx, bool busy) noexcept { busy_[layer][slot_idx] = busy ? 1 : 0; }
+  void expect(uint32_t layer, std::span<const uint32_t> experts) noexcept { policy_->expect(layer, experts); }
+  uint32_t slot_of(uint32_t layer, uint32_t expert) const noexcept { return slot_of_.at(layer, expert); }
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+
+  void end_step(uint32_t n_tokens) noexcept {
+    policy_->end_step(n_tokens);
+    guard_.end_step(n_tokens);
+  }
+  const EvictionGuard& guard() const noexcept { return guard_; }
 
   // A plan was not carried out to its end: this is what the layer's slots really hold (kNoExpert: nothing).
   void restore(uint32_t layer, std::span<const uint32_t> occupants) noexcept;
@@ -46,7 +63,6 @@ class Placer {
   std::span<const uint32_t> occupants(uint32_t layer) const noexcept { return occupants_[layer]; }
 
  private:
-  static constexpr uint32_t kNoSlot = UINT32_MAX;
   enum class Role : uint8_t { kNone, kHit, kMiss, kKept };
 
   void rank_for_rounds(uint32_t layer, std::span<const uint32_t> experts) noexcept;
@@ -54,8 +70,10 @@ class Placer {
   Placement take_coldest(uint32_t layer) noexcept;
 
   std::unique_ptr<Policy> policy_;
+  EvictionGuard guard_;
   LayerTable<uint32_t> slot_of_;                   // the slot that an expert holds, or kNoSlot
   std::vector<std::vector<uint32_t>> occupants_;  // by layer and slot: its expert, or kNoExpert
+  std::vector<std::vector<uint8_t>> busy_;         // beside it
 
   // Scratch of one call; sized at construction.
   std::vector<Role> role_;  // by expert: its part in this demand

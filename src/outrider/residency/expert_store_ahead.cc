@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the store reads before it is demanded: predictions and the refill of a warm start.
+#include <algorithm>
+#include <chrono>
+
+#include "outrider/base/check.h"
+#include "outrider/residency/expert_store_impl.h"
+
+namespace outrider::residency {
+
+namespace {
+
+constexpr double kNewShare = 0.125;  // of the newest value in a running mean
+
+void blend(double& mean, double value) noexcept { mean = mean == 0 ? value : mean + kNewShare * (value - mean); }
+
+double ns_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) noexcept {
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count());
+}
+
+}  // namespace
+
+void ExpertStore::Impl::predict(uint32_t layer_idx, std::span<const uint32_t> experts) noexcept {
+  looks_ahead = true;
+  chance_at[layer_idx] = Clock::now();
+  if (experts.empty()) return;
+  collect_landed();
+  placer->expect(layer_idx, experts);
+  const uint32_t first_slot = layout.layers[layer_idx].first_slot;
+  const std::span<Slot> layer_slots = std::span(slots).subspan(first_slot, layout.layers[layer_idx].n_slots);
+  // Those that are there stay; this comes first, so that no guess pushes out another.
+  for (const uint32_t expert : experts) {
+    const uint32_t slot_idx = placer->slot_of(layer_idx, expert);
+    if (slot_idx != Placer::kNoSlot) layer_slots[slot_idx].is_fresh = true;
+  }
+  for (const uint32_t expert : experts) {
+    if (placer->slot_of(layer_idx, expert) != Placer::kNoSlot) continue;
+    if (!find_room(layer_idx, expert, io::ReadClass::kPrediction)) ++counters.dropped;
+  }
+  submit_ahead();
+}
+
+// Takes what has landed, without waiting.
+void ExpertStore::Impl::collect_landed() noexcept {
+  for (;;) {
+    const uint32_t n_reads = reader->poll(reads);
+    for (uint32_t i = 0; i < n_reads; ++i) land(reads[i]);
+    if (n_reads < reads.size()) break;
+  }
+  submit_claimed();
+}
+
+// Gives a guess or a refill a slot, if there is one for it.
+bool ExpertStore::Impl::find_room(uint32_t layer_idx, uint32_t expert, io::ReadClass reason) noexcept {
+  // A layer that is open settles its slots itself.
+  if (is_open && layer == layer_idx) return false;
+  const bool is_guess = reason == io::ReadClass::kPrediction;
+  if (is_guess ? ahead.size() - n_background >= kMaxAhead : n_background >= kMaxBackground) return false;
+  const LayerLayout& place = layout.layers[layer_idx];
+  may_leave.assign(place.n_slots, 0);
+  uint32_t n_guesses = 0;
+  for (uint32_t i = 0; i < place.n_slots; ++i) {
+    const Slot& slot = slots[place.first_slot + i];
+    const bool may_evict = is_guess && slot.state == SlotState::kResident && !slot.is_fresh;
+    may_leave[i] = slot.state == SlotState::kFree || may_evict ? 1 : 0;
+    if (slot.is_fresh && (slot.is_ahead || slot.is_unused)) ++n_guesses;
+  }
+  if (is_guess && n_guesses >= std::max(1U, place.n_slots / 2)) return false;
+  const uint32_t slot_idx = placer->slot_for_prediction(layer_idx, expert, may_leave);
+  if (slot_idx == Placer::kNoSlot) return false;
+  claim_ahead(place.first_slot + slot_idx, expert, reason);
+  return true;
+}
+
+void ExpertStore::Impl::claim_ahead(uint32_t slot_idx, uint32_t expert, io::ReadClass reason) noexcept {
+  Slot& slot = slots[slot_idx];
+  if (slot.state == SlotState::kResident) {
+    slot.displaced = slot.expert;
+    slot.displaced_unused = slot.is_unused;
+    slot.displaced_bytes = slot.open_bytes;
+    slot.displaced_parts = slot.parts;
+    slot.is_unused = false;
+    slot.open_bytes = 0;
+  }
+  start_load(slot_idx, expert, reason);
+  slot.is_ahead = true;
+  slot.is_fresh = reason == io::ReadClass::kPrediction;
+  const uint32_t in_layer = slot_idx - layout.layers[slot.layer].first_slot;
+  placer->set_occupant(slot.layer, in_layer, expert);
+  placer->set_busy(slot.layer, in_layer, true);
+  ahead.push_back(slot_idx);
+  ahead_claimed.push_back(slot_idx);
+  if (reason == io::ReadClass::kBackground) {
+    ++n_background;
+  } else {
+    ++counters.admitted;
+  }
+}
+
+void ExpertStore::Impl::submit_ahead() noexcept {
+  if (requests.empty()) return;
+  ids.resize(requests.size());
+  const bool accepted = reader->submit(requests, ids);
+  OUTRIDER_CHECK(accepted, "{} reads ahead", requests.size());
+  size_t at = 0;
+  for (const uint32_t slot_idx : ahead_claimed) {
+    Slot& slot = slots[slot_idx];
+    for (uint32_t part = 0; part < slot.n_parts_left; ++part) slot.read_ids[part] = ids[at++];
+  }
+  ahead_claimed.clear();
+  requests.clear();
+}
+
+// A layer is about to be demanded. Guesses that nothing is lost by taking back go: those of this layer that were wrong,
+// and, when the demand will read, those of other layers, too.
+void ExpertStore::Impl::settle_ahead(uint32_t layer_idx, std::span<const uint32_t> experts) noexcept {
+  collect_landed();
+  bool must_read = false;
+  uint32_t n_absent = 0;
+  for (const uint32_t expert : experts) {
+    is_demanded[expert] = 1;
+    const uint32_t slot_idx = placer->slot_of(layer_idx, expert);
+    n_absent += slot_idx == Placer::kNoSlot ? 1 : 0;
+    must_read |= slot_idx == Placer::kNoSlot || slots[layout.layers[layer_idx].first_slot + slot_idx].state == SlotState::kLoading;
+  }
+  for (const Slot& slot : std::span(slots).subspan(layout.layers[layer_idx].first_slot, layout.layers[layer_idx].n_slots)) {
+    if (slot.state == SlotState::kFree && n_absent > 0) --n_absent;
+  }
+  for (size_t i = ahead.size(); i-- > 0;) {
+    const Slot& slot = slots[ahead[i]];
+    const bool is_here = slot.layer == layer_idx;
+    if (is_here && is_demanded[slot.expert] != 0) continue;
+    const bool is_guess = slot.reason == io::ReadClass::kPrediction;
+    const bool wants_slot = is_here && n_absent > 0;
+    if (is_guess ? is_here || must_read : wants_slot) {
+      if (take_back(ahead[i]) && wants_slot) --n_absent;
+    }
+  }
+  for (const uint32_t expert : experts) is_demanded[expert] = 0;
+}
+
+// Undoes a claim of which no byte was asked. False when the drive is at it.
+bool ExpertStore::Impl::take_back(uint32_t slot_idx) noexcept {
+  Slot& slot = slots[slot_idx];
+  const uint32_t n_parts = options.layers[slot.layer].n_parts;
+  if (slot.n_parts_left != n_parts || !reader->cancel_all({slot.read_ids.data(), n_parts})) return false;
+  if (slot.reason == io::ReadClass::kPrediction) ++counters.dropped;
+  const uint32_t in_layer = slot_idx - layout.layers[slot.layer].first_slot;
+  leave_ahead(slot_idx);
+  slot.expert = kNoExpert;
+  slot.state = SlotState::kFree;
+  slot.is_fresh = false;
+  placer->set_occupant(slot.layer, in_layer, kNoExpert);
+  if (slot.displaced != kNoExpert) {
+    if (placer->slot_of(slot.layer, slot.displaced) == Placer::kNoSlot) {
+      slot.expert = slot.displaced;
+      slot.parts = slot.displaced_parts;
+      slot.is_unused = slot.displaced_unused;
+      slot.open_bytes = slot.displaced_bytes;
+      slot.state = SlotState::kResident;
+      placer->set_occupant(slot.layer, in_layer, slot.expert);
+      slot.displaced = kNoExpert;
+    } else {
+      forget_displaced(slot);  // it is being read into another slot already
+    }
+  }
+  return true;
+}
+
+// Takes back what can be of a read that has started: its slot is wanted.
+void ExpertStore::Impl::cancel_parts(uint32_t slot_idx) noexcept {
+  const Slot& slot = slots[slot_idx];
+  for (uint32_t part = 0; part < options.layers[slot.layer].n_parts; ++part) reader->cancel(slot.read_ids[part]);
+}
+
+// A demand takes over a read that is under way for a guess or a refill.
+void ExpertStore::Impl::adopt(uint32_t slot_idx) noexcept {
+  Slot& slot = slots[slot_idx];
+  OUTRIDER_CHECK(slot.is_ahead, "layer {} expert {}", slot.layer, slot.expert);
+  const bool has_started = reader->promote({slot.read_ids.data(), options.layers[slot.layer].n_parts});
+  leave_ahead(slot_idx);
+  forget_displaced(slot);
+  if (!has_started) {
+    if (slot.reason == io::ReadClass::kPrediction) ++counters.dropped;
+    slot.reason = io::ReadClass::kDemand;
+  } else {
+    slot.is_adopted = true;
+    if (slot.reason == io::ReadClass::kPrediction) {
+      ++counters.predicted;
+      ++counters.predicted_used;
+      use_prediction(slot);
+    }
+  }
+  ++n_loading;
+  ++n_missing;
+}
+
+void ExpertStore::Impl::use_prediction(Slot& slot) noexcept {
+  counters.bytes_predicted_pending -= slot.open_bytes;
+  counters.bytes_predicted_used += slot.open_bytes;
+  slot.open_bytes = 0;
+  slot.is_unused = false;
+}
+
+void ExpertStore::Impl::waste_prediction(Slot& slot) noexcept {
+  counters.bytes_predicted_pending -= slot.open_bytes;
+  counters.bytes_predicted_wasted += slot.open_bytes;
+  slot.open_bytes = 0;
+  slot.is_unused = false;
+}
+
+// The read that took its place has started, so it is gone for good.
+void ExpertStore::Impl::forget_displaced(Slot& slot) noexcept {
+  if (slot.displaced == kNoExpert) return;
+  slot.displaced = kNoExpert;
+  ++counters.evicted;
+  if (!slot.displaced_unused) return;
+  ++counters.evicted_unused;
+  counters.bytes_predicted_pending -= slot.displaced_bytes;
+  counters.bytes_predicted_wasted += slot.displaced_bytes;
+}
+
+void ExpertStore::Impl::leave_ahead(uint32_t slot_idx) noexcept {
+  Slot& slot = slots[slot_idx];
+  slot.is_ahead = false;
+  if (slot.reason == io::ReadClass::kBackground) --n_background;
+  placer->set_busy(slot.layer, slot_idx - layout.layers[slot.layer].first_slot, false);
+  const auto at = std::find(ahead.begin(), ahead.end(), slot_idx);
+  *at = ahead.back();
+  ahead.pop_back();
+}
+
+// The last byte of a guess or a refill has landed, or it has failed, before anybody demanded it.
+void ExpertStore::Impl::land_ahead(uint32_t slot_idx) noexcept {
+  Slot& slot = slots[slot_idx];
+  leave_ahead(slot_idx);
+  forget_displaced(slot);
+  const bool is_guess = slot.reason == io::ReadClass::kPrediction;
+  if (is_guess) ++counters.predicted;
+  if (!slot.failed) {
+    slot.state = SlotState::kResident;
+    slot.is_unused = is_guess;
+  } else {
+    waste_prediction(slot);
+    const uint32_t in_layer = slot_idx - layout.layers[slot.layer].first_slot;
+    // A demand that waits for the slot is in its place already.
+    if (placer->occupants(slot.layer)[in_layer] == slot.expert) placer->set_occupant(slot.layer, in_layer, kNoExpert);
+    slot.expert = kNoExpert;
+    slot.state = SlotState::kFree;
+    slot.is_fresh = false;
+  }
+  if (slot.is_blocking) {
+    slot.is_blocking = false;
+    --n_loading;
+    claim_from_queue(slot_idx);
+  }
+}
+
+void ExpertStore::Impl::pump_refill() noexcept {
+  while (refill_next < refill.size() && n_background < kMaxBackground) {
+    const ExpertKey key = refill[refill_next];
+    if (is_open && layer == key.layer) break;  // later
+    ++refill_next;
+    if (placer->slot_of(key.layer, key.expert) == Placer::kNoSlot) find_room(key.layer, key.expert, io::ReadClass::kBackground);
+  }
+  submit_ahead();
+}
+
+void ExpertStore::Impl::note_demand_begin(uint32_t n_loads) noexcept {
+  if (!looks_ahead) return;
+  demand_begin = Clock::now();
+  if (chance_at[layer] != Clock::time_point()) {
+    blend(times[layer].idle_ns, std::max(1.0, ns_between(std::max(chance_at[layer], demand_end), demand_begin)));
+    chance_at[layer] = {};
+  }
+  n_timed_loads = n_loads <= layout.layers[layer].n_slots ? n_loads : 0;
+}
+
+// Only a demand that was waited for tells when its last byte landed.
+void ExpertStore::Impl::note_demand_end(bool has_waited) noexcept {
+  if (!looks_ahead) return;
+  demand_end = Clock::now();
+  if (has_waited && n_timed_loads > 0) blend(slab_ns, ns_between(demand_begin, demand_end) / n_timed_loads);
+  n_timed_loads = 0;
+}
+
+}  // namespace outrider::residency

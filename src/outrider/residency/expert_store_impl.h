@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of the expert store. expert_store.cc does the demands, expert_store_ahead.cc what is read before it is demanded.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "outrider/base/aligned_buffer.h"
+#include "outrider/io/reader.h"
+#include "outrider/residency/expert_store.h"
+#include "outrider/residency/placer.h"
+#include "outrider/residency/slab_layout.h"
+
+namespace outrider::residency {
+
+// free -> loading -> pinned <-> resident -> loading (for another expert). A failed load goes back to free.
+enum class SlotState : uint8_t { kFree, kLoading, kResident, kPinned };
+
+struct Slot {
+  uint32_t layer = 0;
+  uint32_t expert = kNoExpert;
+  uint32_t generation = 0;   // changes with every claim
+  uint32_t n_parts_left = 0; // reads under way
+  uint32_t queue_head = kNoExpert;  // experts of the open pass that take this slot afterwards, in order (rounds)
+  uint32_t queue_tail = kNoExpert;
+  SlotState state = SlotState::kFree;
+  bool failed = false;
+  io::ReadClass reason = io::ReadClass::kDemand;  // of the load
+  bool is_ahead = false;    // loading, and nobody has demanded it yet
+  bool is_adopted = false;  // loading, demanded after it had started
+  bool is_blocking = false; // is_ahead, and the open pass waits for its end to use the slot
+  bool is_unused = false;   // resident by a prediction and not demanded yet
+  bool is_fresh = false;    // predicted for the next demand of the layer
+  uint64_t open_bytes = 0;  // that landed for a prediction whose fate is open
+  std::array<const std::byte*, kMaxSlabParts> parts = {};
+  std::array<io::ReadId, kMaxSlabParts> read_ids = {};  // while is_ahead
+  // Whose place a prediction took. It is back again when the prediction is taken back before the drive was asked.
+  uint32_t displaced = kNoExpert;
+  bool displaced_unused = false;
+  uint64_t displaced_bytes = 0;
+  std::array<const std::byte*, kMaxSlabParts> displaced_parts = {};
+};
+
+// Most slabs that are read ahead at one time, and most of a refill.
+inline constexpr uint32_t kMaxAhead = 64;
+inline constexpr uint32_t kMaxBackground = 16;
+
+// What a read is for, carried through the reader.
+struct ReadTag {
+  uint32_t slot = 0;
+  uint32_t part = 0;
+  uint32_t generation = 0;
+};
+inline constexpr uint32_t kGenerationMask = (1U << 30) - 1;
+inline uint64_t pack(const ReadTag& tag) noexcept {
+  return uint64_t{tag.slot} << 32 | uint64_t{tag.part} << 30 | (tag.generation & kGenerationMask);
+}
+inline ReadTag unpack(uint64_t tag) noexcept {
+  return {.slot = static_cast<uint32_t>(tag >> 32),
+          .part = static_cast<uint32_t>(tag >> 30) & 3,
+          .generation = static_cast<uint32_t>(tag) & kGenerationMask};
+}
+
+// Carries out what the placer has settled: a slot is pinned from the moment its expert is a hit or has landed until
+// done(); an expert that must wait for a slot of its own pass stands in that slot's queue, so neither the order of reads
+// nor that of done() can change who takes whose place.
+struct ExpertStore::Impl {
+  explicit Impl(StoreOptions store_options);
+
+  void begin(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses);
+  std::span<const ReadySlab> next();
+  void done(std::span<const ReadySlab> slabs) noexcept;
+  void close() noexcept;
+
+  void claim_or_queue(uint32_t slot_idx, uint32_t expert) noexcept;
+  void claim(uint32_t slot_idx, uint32_t expert) noexcept;
+  void claim_from_queue(uint32_t slot_idx) noexcept;
+  void submit_claimed() noexcept;
+  void give(uint32_t slot_idx) noexcept;
+  void land(const io::ReadDone& read) noexcept;
+  void collect(bool wait) noexcept;
+  void start_load(uint32_t slot_idx, uint32_t expert, io::ReadClass reason) noexcept;
+  void push_reads(uint32_t slot_idx) noexcept;
+  void count_read(Slot& slot, const io::ReadDone& read) noexcept;
+  void evict(Slot& slot) noexcept;
+
+  // expert_store_ahead.cc
+  void predict(uint32_t layer_idx, std::span<const uint32_t> experts) noexcept;
+  void collect_landed() noexcept;
+  bool find_room(uint32_t layer_idx, uint32_t expert, io::ReadClass reason) noexcept;
+  void claim_ahead(uint32_t slot_idx, uint32_t expert, io::ReadClass reason) noexcept;
+  void submit_ahead() noexcept;
+  void settle_ahead(uint32_t layer_idx, std::span<const uint32_t> experts) noexcept;
+  bool take_back(uint32_t slot_idx) noexcept;
+  void cancel_parts(uint32_t slot_idx) noexcept;
+  void adopt(uint32_t slot_idx) noexcept;
+  void use_prediction(Slot& slot) noexcept;
+  void waste_prediction(Slot& slot) noexcept;
+  void forget_displaced(Slot& slot) noexcept;
+  void leave_ahead(uint32_t slot_idx) noexcept;
+  void land_ahead(uint32_t slot_idx) noexcept;
+  void pump_refill() noexcept;
+  void note_demand_begin(uint32_t n_loads) noexcept;
+  void note_demand_end(bool has_waited) noexcept;
+
+  std::span<Slot> layer_slots() noexcept { return {slots.data() + layout.layers[layer].first_slot, layout.layers[layer].n_slots}; }
+
+  StoreOptions options;
+  SlabLayout layout;
+  uint32_t n_slots_per_layer = 0;
+  std::optional<Placer> placer;
+  StoreCounters counters;
+  std::vector<std::string> warnings;
+  std::vector<Slot> slots;           // all layers
+  AlignedBuffer arena;               // outlives the reader, which writes into it
+  std::unique_ptr<io::Reader> reader;
+
+  // The open pass. All of this is sized at construction.
+  bool is_open = false;
+  uint32_t layer = 0;
+  uint32_t n_loading = 0;    // slots
+  uint32_t n_pinned = 0;     // slots
+  uint32_t n_missing = 0;    // demanded experts that have not landed or failed yet
+  size_t n_handed_out = 0;   // of `ready`
+  bool has_thrown = false;
+  std::string error;         // of the first read that failed
+  std::vector<ReadySlab> ready;
+  std::vector<uint32_t> queue_next;  // by expert: the one behind it in its slot's queue
+  std::vector<uint32_t> occupants;   // by slot in the layer: scratch of close()
+  std::vector<io::ReadRequest> requests;
+  std::array<io::ReadDone, 32> reads;
+
+  // What is read ahead of its demand.
+  using Clock = std::chrono::steady_clock;
+  bool looks_ahead = false;             // predict() has been called
+  std::vector<uint32_t> ahead;          // slots
+  uint32_t n_background = 0;            // of them
+  std::vector<uint32_t> ahead_claimed;  // their reads are in `requests`, not submitted yet
+  std::vector<io::ReadId> ids;          // scratch of submit_ahead()
+  std::vector<uint8_t> may_leave;       // by slot in the layer: scratch of predict()
+  std::vector<uint8_t> is_demanded;     // by expert: scratch of settle_ahead()
+  std::vector<uint8_t> was_resident;    // by expert, for those of the last demand
+  std::vector<ExpertKey> refill;        // still to be read, from refill_next on
+  size_t refill_next = 0;
+  std::vector<AheadTimes> times;        // by layer
+  std::vector<Clock::time_point> chance_at;  // by layer: when its prediction was asked for
+  Clock::time_point demand_begin, demand_end;
+  uint32_t n_timed_loads = 0;           // of the open pass; 0: not to be timed
+  double slab_ns = 0;
+};
+
+}  // namespace outrider::residency
