@@ -8,6 +8,7 @@
 #include "conversation.h"
 #include "engine_flags.h"
 #include "generate.h"
+#include "instruments.h"
 #include "outrider/base/error.h"
 #include "outrider/base/memory_budget.h"
 #include "outrider/base/units.h"
@@ -26,6 +27,7 @@ void on_interrupt(int) {
 struct RunFlags {
   EngineFlags engine;
   SamplerFlags sampler;
+  InstrumentFlags instruments;
   std::string prompt, prompt_file, prompt_ids, system;
   int64_t n_predict = 256;
   std::vector<std::string> stops;
@@ -135,12 +137,14 @@ void run(const RunFlags& flags) {
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  Instruments instruments(flags.instruments, flags.engine, *loaded);
   if (flags.chat) {
     converse(flags, *loaded);
-    return;
+  } else {
+    std::vector<int32_t> history;
+    run_once(flags, *loaded, plain_prompt(flags, *loaded), history);
   }
-  std::vector<int32_t> history;
-  run_once(flags, *loaded, plain_prompt(flags, *loaded), history);
+  instruments.finish();
 }
 
 }  // namespace
@@ -161,6 +165,7 @@ void add_run(CLI::App& app) {
   command->add_flag("--digest", flags->digest, "Print a hash over the logits from which the tokens were chosen");
   command->add_flag("--json", flags->json, "Print one JSON object (design.md section 8 names the keys)");
   command->add_flag("--ids", flags->ids, "Print token ids instead of text");
+  add_instrument_flags(*command, flags->instruments);
   add_sampler_flags(*command, flags->sampler);
   command->callback([flags] { run(*flags); });
 }

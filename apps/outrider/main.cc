@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   outrider::apps::add_plan(app);
   outrider::apps::add_perplexity(app);
   outrider::apps::add_logits(app);
+  outrider::apps::add_simulate(app);
   outrider::apps::add_inspect(app);
   outrider::apps::add_tokenize(app);
   outrider::apps::add_quantize(app);

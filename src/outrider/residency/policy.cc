@@ -19,6 +19,10 @@ struct PolicyEntry {
 constexpr std::array kPolicies = {
     PolicyEntry{"lru", make_lru_policy},
     PolicyEntry{"lfu", make_lfu_policy},
+    PolicyEntry{"recent1", make_recent1_policy},
+    PolicyEntry{"protect", make_protect_policy},
+    PolicyEntry{"class-lru", make_class_lru_policy},
+    PolicyEntry{"guarded", make_guarded_policy},
 };
 
 }  // namespace
@@ -31,7 +35,11 @@ std::vector<std::string_view> policy_names() {
 
 std::unique_ptr<Policy> make_policy(std::string_view name, std::span<const uint32_t> n_experts, const PolicyOptions& options) {
   for (const PolicyEntry& entry : kPolicies) {
-    if (entry.name == name) return entry.make(n_experts, options);
+    if (entry.name != name) continue;
+    if (!(options.lfu_half_life_tokens >= 1)) {
+      fail(ErrorKind::kBadArgument, "half-life of the counts: {} tokens, wanted at least 1", options.lfu_half_life_tokens);
+    }
+    return entry.make(n_experts, options);
   }
   fail(ErrorKind::kBadArgument, "eviction policy '{}' is unknown; valid: {}", printable(name), fmt::join(policy_names(), ", "));
 }

@@ -35,7 +35,7 @@ class Policy {
 };
 
 struct PolicyOptions {
-  double lfu_half_life_tokens = 256;  // >= 1
+  double lfu_half_life_tokens = 256;  // >= 1; of lfu, class-lru and guarded
 };
 
 // The names of the table, in the order of --help.
@@ -47,5 +47,9 @@ std::unique_ptr<Policy> make_policy(std::string_view name, std::span<const uint3
 // One of each kind; the table in policy.cc names them.
 std::unique_ptr<Policy> make_lru_policy(std::span<const uint32_t> n_experts, const PolicyOptions& options);
 std::unique_ptr<Policy> make_lfu_policy(std::span<const uint32_t> n_experts, const PolicyOptions& options);
+std::unique_ptr<Policy> make_recent1_policy(std::span<const uint32_t> n_experts, const PolicyOptions& options);
+std::unique_ptr<Policy> make_protect_policy(std::span<const uint32_t> n_experts, const PolicyOptions& options);
+std::unique_ptr<Policy> make_class_lru_policy(std::span<const uint32_t> n_experts, const PolicyOptions& options);
+std::unique_ptr<Policy> make_guarded_policy(std::span<const uint32_t> n_experts, const PolicyOptions& options);
 
 }  // namespace outrider::residency

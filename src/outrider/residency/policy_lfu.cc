@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// lfu: the expert with the smallest decayed count of uses leaves. A use counts 1 when it happens and half of that
-// `half_life` tokens later. Instead of shrinking every count as tokens pass, new uses weigh 2^(tokens / half_life); all
-// counts of one moment compare the same either way. Ties: the older demand, then the lowest id.
-#include <algorithm>
+// lfu: the expert with the smallest decayed count of uses leaves. Ties: the older demand, then the lowest id.
 #include <cmath>
 #include <tuple>
 
-#include "outrider/base/error.h"
+#include "outrider/residency/decay_clock.h"
 #include "outrider/residency/layer_table.h"
 #include "outrider/residency/policy.h"
 
@@ -14,19 +11,16 @@ namespace outrider::residency {
 
 namespace {
 
-// Weights are brought back by this factor before they overflow; a power of two, so that comparisons keep their result.
-constexpr int kRescaleExponent = 512;
-
 class LfuPolicy final : public Policy {
  public:
   LfuPolicy(std::span<const uint32_t> n_experts, double half_life_tokens)
-      : counts_(n_experts), half_life_tokens_(half_life_tokens) {}
+      : counts_(n_experts), clock_(half_life_tokens) {}
 
   void observe(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses) noexcept override {
     ++now_;
     for (size_t i = 0; i < experts.size(); ++i) {
       Count& count = counts_.at(layer, experts[i]);
-      count.weight += weight_ * uses[i];
+      count.weight += clock_.weight() * uses[i];
       count.demand = now_;
     }
   }
@@ -44,15 +38,9 @@ class LfuPolicy final : public Policy {
   }
 
   void end_step(uint32_t n_tokens) noexcept override {
-    half_lives_ += n_tokens / half_life_tokens_;
-    if (half_lives_ > kRescaleExponent) {
-      const double n_rescales = std::floor(half_lives_ / kRescaleExponent);
-      half_lives_ -= n_rescales * kRescaleExponent;
-      // Four of them turn any count into 0.
-      const int exponent = kRescaleExponent * static_cast<int>(std::min(n_rescales, 4.0));
-      for (Count& count : counts_.all()) count.weight = std::ldexp(count.weight, -exponent);
-    }
-    weight_ = std::exp2(half_lives_);
+    clock_.advance(n_tokens, [this](int exponent) {
+      for (Count& count : counts_.all()) count.weight = std::ldexp(count.weight, exponent);
+    });
   }
 
  private:
@@ -66,18 +54,13 @@ class LfuPolicy final : public Policy {
   }
 
   LayerTable<Count> counts_;
-  const double half_life_tokens_;
-  double half_lives_ = 0;  // since the last rescale
-  double weight_ = 1;      // of a use now
+  DecayClock clock_;
   uint64_t now_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<Policy> make_lfu_policy(std::span<const uint32_t> n_experts, const PolicyOptions& options) {
-  if (!(options.lfu_half_life_tokens >= 1)) {
-    fail(ErrorKind::kBadArgument, "lfu half-life: {} tokens, wanted at least 1", options.lfu_half_life_tokens);
-  }
   return std::make_unique<LfuPolicy>(n_experts, options.lfu_half_life_tokens);
 }
 

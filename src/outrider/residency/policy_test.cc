@@ -22,7 +22,7 @@ uint32_t victim_of(const Policy& policy, uint32_t layer, const std::vector<uint3
 }
 
 TEST(Policy, NamesAndTableAgree) {
-  ASSERT_EQ(policy_names(), (std::vector<std::string_view>{"lru", "lfu"}));
+  ASSERT_EQ(policy_names(), (std::vector<std::string_view>{"lru", "lfu", "recent1", "protect", "class-lru", "guarded"}));
   for (const std::string_view name : policy_names()) EXPECT_NE(make_policy(name, kExperts, {}), nullptr);
   EXPECT_THROW(make_policy("LRU", kExperts, {}), Error);
 }
@@ -73,6 +73,89 @@ TEST(Policy, LfuKeepsItsOrderOverAnyNumberOfTokens) {
   policy->end_step(UINT32_MAX);
   use(*policy, 0, {5}, {1});
   EXPECT_NE(victim_of(*policy, 0, {5, 6}), 5U);
+}
+
+TEST(Policy, Recent1KeepsTheLastDemandThenCountsUses) {
+  const auto policy = make_policy("recent1", kExperts, {});
+  use(*policy, 0, {1, 2, 3}, {9, 2, 4});
+  use(*policy, 0, {4}, {1});
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2, 3, 4}), 2U);
+  EXPECT_EQ(victim_of(*policy, 0, {1, 4}), 1U);  // nine uses do not save it from the one of the last demand
+  EXPECT_TRUE(policy->admit(0, 5, 1));
+  EXPECT_FALSE(policy->admit(0, 5, 4));
+  use(*policy, 1, {0}, {1});
+  EXPECT_FALSE(policy->admit(0, 5, 4));  // another layer's demand changes nothing here
+}
+
+TEST(Policy, ProtectSparesWhatIsExpectedUntilTheNextDemand) {
+  const auto policy = make_policy("protect", kExperts, {});
+  use(*policy, 0, {1}, {1});
+  use(*policy, 0, {2}, {1});
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2}), 1U);
+  policy->expect(0, std::vector<uint32_t>{1, 7});
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2}), 2U);
+  EXPECT_EQ(victim_of(*policy, 0, {1}), 1U);  // when nothing else can leave
+  EXPECT_FALSE(policy->admit(0, 7, 1));
+  EXPECT_TRUE(policy->admit(0, 7, 2));
+  policy->expect(0, std::vector<uint32_t>{2});  // in place of what was named before
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2}), 1U);
+  use(*policy, 0, {3}, {1});
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2}), 1U);
+  EXPECT_TRUE(policy->admit(0, 7, 2));
+}
+
+TEST(Policy, ClassLruComparesPowersOfTwoThenAge) {
+  const auto policy = make_policy("class-lru", kExperts, {.lfu_half_life_tokens = 100});
+  use(*policy, 0, {1}, {4});  // 1 + 4: class 2
+  use(*policy, 0, {2}, {6});  // class 2
+  use(*policy, 0, {3}, {1});  // class 1
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2, 3}), 3U);
+  EXPECT_EQ(victim_of(*policy, 0, {2, 1}), 1U);  // fewer uses would be 1 as well: age decides
+  use(*policy, 0, {1}, {1});                     // 1 + 5: class 2 still, and younger
+  EXPECT_EQ(victim_of(*policy, 0, {2, 1}), 2U);
+  EXPECT_TRUE(policy->admit(0, 5, 3));   // class 0 for class 1
+  EXPECT_FALSE(policy->admit(0, 5, 2));  // class 0 for class 2
+}
+
+// design.md section 6: at least two uses, and hotter by 25 % + 4.
+TEST(Policy, GuardedProtectsWhatManyTokensUsedFromAPrediction) {
+  const auto policy = make_policy("guarded", kExperts, {});
+  use(*policy, 0, {1, 2}, {1, 8});
+  EXPECT_TRUE(policy->admit(0, 5, 1));   // used once
+  EXPECT_FALSE(policy->admit(0, 5, 2));  // warm
+  EXPECT_TRUE(policy->admit(0, 2, 1));
+  use(*policy, 0, {3}, {7});
+  EXPECT_TRUE(policy->admit(0, 3, 2));  // about as hot
+  for (int i = 0; i < 8; ++i) policy->end_step(256);
+  EXPECT_TRUE(policy->admit(0, 5, 2));  // long ago
+}
+
+TEST(Policy, GuardedWeighsFrequencyAndRecency) {
+  const auto policy = make_policy("guarded", kExperts, {});
+  use(*policy, 0, {1, 2}, {3, 1});
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2}), 2U);
+  policy->end_step(64);  // the recent part is gone
+  use(*policy, 0, {2}, {1});
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2}), 1U);  // 2 is recent
+  policy->end_step(64);
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2}), 2U);  // and then only less frequent
+}
+
+// A prediction that a policy admits for the victim it would choose never costs a demand its slot: the demand of the
+// moment has been observed and is pinned. What must hold is that admit() has no side effect and answers the same twice.
+TEST(Policy, AdmitIsAPureQuestion) {
+  TestRng rng(7);
+  for (const std::string_view name : policy_names()) {
+    const auto policy = make_policy(name, kExperts, {});
+    for (int step = 0; step < 100; ++step) {
+      use(*policy, 0, {static_cast<uint32_t>(rng.below(8))}, {static_cast<uint32_t>(1 + rng.below(9))});
+      const uint32_t victim = victim_of(*policy, 0, {0, 1, 2, 3, 4, 5, 6});
+      const bool answer = policy->admit(0, 7, victim);
+      EXPECT_EQ(victim_of(*policy, 0, {0, 1, 2, 3, 4, 5, 6}), victim);
+      EXPECT_EQ(policy->admit(0, 7, victim), answer);
+      policy->end_step(1);
+    }
+  }
 }
 
 TEST(Policy, TheChoiceDoesNotDependOnTheOrderOfCandidates) {
