@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // guarded: the expert with the least heat leaves, where heat is frequency plus recency: a count that halves every
-// `half_life` tokens, and one that halves every few. A prediction may take the slot of an expert that was used once, or
-// that is not clearly hotter; never that of one with two uses that is hotter by a quarter and 4 (design.md section 6): a
-// wrong guess must not cost what many tokens have earned. Ties: the older demand, then the lowest id.
+// `half_life` tokens, and one that halves every few. What a prediction may push out is the guard's business, which the
+// placer asks beside every policy (guard.h). Ties: the older demand, then the lowest id.
 #include <cmath>
 #include <tuple>
 
@@ -17,8 +16,6 @@ namespace {
 // Chosen from traces: docs/policies.md, "The two memories of guarded".
 constexpr double kRecentHalfLifeTokens = 8;
 constexpr double kRecentShare = 4;  // a use weighs this much more while it is recent
-constexpr double kGuardFactor = 1.25;
-constexpr double kGuardUses = 4;
 
 class GuardedPolicy final : public Policy {
  public:
@@ -31,7 +28,6 @@ class GuardedPolicy final : public Policy {
       Count& count = counts_.at(layer, experts[i]);
       count.lasting += lasting_.weight() * uses[i];
       count.recent += recent_.weight() * uses[i];
-      count.uses += uses[i];
       count.demand = now_;
     }
   }
@@ -48,10 +44,7 @@ class GuardedPolicy final : public Policy {
     return best;
   }
 
-  bool admit(uint32_t layer, uint32_t predicted, uint32_t victim) const noexcept override {
-    const Count& held = counts_.at(layer, victim);
-    return held.uses < 2 || heat(held) <= kGuardFactor * heat(counts_.at(layer, predicted)) + kGuardUses;
-  }
+  bool admit(uint32_t /*layer*/, uint32_t /*predicted*/, uint32_t /*victim*/) const noexcept override { return true; }
 
   void end_step(uint32_t n_tokens) noexcept override {
     lasting_.advance(n_tokens, [this](int exponent) {
@@ -65,7 +58,6 @@ class GuardedPolicy final : public Policy {
  private:
   struct Count {
     double lasting = 0, recent = 0;
-    uint64_t uses = 0;
     uint64_t demand = 0;  // counts observe() calls; 0 = never
   };
   // In uses of this moment.
