@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/cuda/product/rows.cuh"
+#include "outrider/cuda/product/tiles.cuh"
+
+namespace outrider::cuda {
+
+void rows_q4_1(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream) {
+  rows<UnitQ4_1, false>(p, n_jobs, most_pairs, stream);
+}
+void gated_q4_1(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream) {
+  rows<UnitQ4_1, true>(p, n_jobs, most_pairs, stream);
+}
+void tiles_q4_1(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream) {
+  tiles<UnitQ4_1>(p, n_jobs, most_pairs, stream);
+}
+
+}  // namespace outrider::cuda
