@@ -55,6 +55,8 @@ STATEMENTS = r"""
 {% for i in 'ab' if i in 'b' %}{{ i }}{% endfor %}
 {{ loop.index }}
 {% for i in [1] %}{% endfor %}{{ i is defined }}
+{% for i in [] %}{% else %}{% set a = 1 %}{% endfor %}{{ a is defined }}
+{% for j in [1, 2] %}{% for i in [] %}{% else %}{% break %}{% endfor %}{{ j }}{% endfor %}
 {% set n = 9 %}{% for n in list %}{{ n }}{% endfor %}{{ n }}
 {% set a = 1 %}{{ a }}
 {% set a, b = 1, 2 %}{{ b }}{{ a }}
@@ -83,6 +85,8 @@ STATEMENTS = r"""
 {% macro m() %}[{{ caller() }}]{% endmacro %}{% call m() %}in{% endcall %}
 {% macro m() %}[{{ caller(1, 2) }}]{% endmacro %}{% call(a, b=0) m() %}{{ a }}{{ b }}{% endcall %}
 {% macro m() %}x{% endmacro %}{% call m() %}in{% endcall %}
+{% macro m() %}x{% macro q() %}{{ caller() }}{% endmacro %}{% endmacro %}{% call m() %}in{% endcall %}
+{% macro g() %}[{{ caller() }}]{% endmacro %}{% macro m() %}{% call g() %}{{ caller is defined }}{% endcall %}{% endmacro %}{% call m() %}in{% endcall %}
 {% macro m() %}{{ caller is defined }}{% endmacro %}{{ m() }}
 {% macro m(x) %}{{ x }}{% endmacro %}{{ m }}{{ m.name }}{{ m(*[4]) }}{{ m(**{'x': 5}) }}
 {% filter upper %}abc {{ n }}{% endfilter %}
@@ -238,6 +242,11 @@ word|upper, word|lower, word|title, word|capitalize, "it's a-b c_d (x) <y"|title
 'aXbXc'|replace('X', '-'), 'aaa'|replace('a', 'b', 2), 5|replace('5', '6'), 'abc'|replace('', '-'), 'abc'|replace('z', '')
 d|items|list, missing|items|list
 n|items|list
+people|map(attribute='zip')|list|sort|length, [{'a': 1}, {'a': 1}]|sort|length, ('<b>'|e)|list, ('<b>'|safe)|first
+'<&>' % list, 'a' % missing, 'a' % {}, 2.5 is even, 4.0 is even, '%s' is even, 2.5 is divisibleby(2), -3 is odd
+'a' % d.items()
+emoji.isalpha(), 'h\u00e9'.isalpha(), '\u0663'.isdigit(), '\u00bd'.isnumeric(), [emoji, '\u00ad\u2003\ue000\u0301']|wordcount
+['\u00ad', '\u2003', '\ue000', 'e\u0301', '\U0001f600', '\uffff']
 {'b': 1, 'A': 2, 'c': 0}|dictsort, {'b': 1, 'A': 2}|dictsort(true), {'b': 1, 'a': 2}|dictsort(by='value', reverse=true), {'b': 1, 'a': 2}|dictsort(false, 'value')
 people|map(attribute='name')|list, people|map(attribute='tags')|list, people|map(attribute='zip', default='-')|list, words|map('upper')|join, list|map('string')|list, pair|map(attribute=0)|list, pair|map('first')|join, [{'a': {'b': 3}}]|map(attribute='a.b')|list
 words|map('replace', 'b', 'X')|list, words|map('default', default_value=1)|list
@@ -339,4 +348,5 @@ def main():
     print(len(cases), "cases")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -73,18 +73,16 @@ bool test_callable(Interpreter&, CallArgs& args) {
 }
 bool test_escaped(Interpreter&, CallArgs& args) { return subject(args).is_string() && subject(args).str()->markup; }
 
-int64_t whole(const Value& value, const char* test) {
-  if (value.is_undefined()) fault("{}", value.undefined_text());
-  if (!value.is_integral()) fault("test '{}' needs an integer, not {}", test, type_name(value));
-  return value.as_int();
+bool has_rest(Interpreter& in, const Value& value, const Value& divisor) {
+  return !equals(in.heap(), in.arithmetic(Op::kMod, value, divisor), Value::integer(0));
 }
-bool test_even(Interpreter&, CallArgs& args) { return whole(subject(args), "even") % 2 == 0; }
-bool test_odd(Interpreter&, CallArgs& args) { return whole(subject(args), "odd") % 2 != 0; }
+bool test_even(Interpreter& in, CallArgs& args) { return !has_rest(in, subject(args), Value::integer(2)); }
+bool test_odd(Interpreter& in, CallArgs& args) {
+  return equals(in.heap(), in.arithmetic(Op::kMod, subject(args), Value::integer(2)), Value::integer(1));
+}
 bool test_divisibleby(Interpreter& in, CallArgs& args) {
   const Bound b("test 'divisibleby'", args, {"value", "num"}, 2);
-  const Value rest = number_arithmetic(Op::kMod, Value::integer(whole(b[0], "divisibleby")),
-                                       Value::integer(whole(b[1], "divisibleby")));
-  return equals(in.heap(), rest, Value::integer(0));
+  return !has_rest(in, b[0], b[1]);
 }
 
 const Value& operand(const CallArgs& args, const char* test) {

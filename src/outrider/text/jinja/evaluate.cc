@@ -304,8 +304,8 @@ CallArgs Interpreter::evaluate_arguments(const Arguments& arguments, Scope* scop
   for (const ExprPtr& expr : arguments.positional) args.positional.push_back(evaluate(*expr, scope));
   for (const Value& value : args.positional) charge_text(heap_, value);
   for (const auto& [name, expr] : arguments.named) {
-    const bool twice =
-        std::any_of(args.named.begin(), args.named.end(), [&wanted = name](const auto& a) { return a.first == wanted; });
+    const bool twice = std::any_of(args.named.begin(), args.named.end(),
+                                   [&wanted = name](const auto& a) { return a.first == wanted; });
     if (twice) fault("keyword argument '{}' is given twice", name);
     args.named.emplace_back(name, evaluate(*expr, scope));
   }

@@ -169,10 +169,12 @@ Value filter_sort(Interpreter& in, CallArgs& args) {
   std::vector<Value> keys;
   for (const Value& item : items) {
     std::vector<Value> parts;
-    for (const Value& path : paths)
+    for (const Value& path : paths) {
       parts.push_back(without_case(in.heap(), get_path(in, item, path, nullptr), b.flag(2, false)));
-    keys.push_back(paths.empty() ? without_case(in.heap(), item, b.flag(2, false))
-                                 : Value(in.heap().make_list(std::move(parts))));
+    }
+    if (paths.empty()) parts.push_back(without_case(in.heap(), item, b.flag(2, false)));
+    // A list, as in Jinja2: equal parts are passed over, even of types that have no order.
+    keys.emplace_back(in.heap().make_list(std::move(parts)));
   }
   return pick(in.heap(), items, sorted_order(in.heap(), keys, b.flag(1, false)));
 }

@@ -7,6 +7,7 @@
 
 #include "outrider/text/jinja/interpreter.h"
 #include "outrider/text/jinja/unicode.h"
+#include "outrider/text/unicode.h"
 
 namespace outrider::text::jinja {
 
@@ -400,8 +401,7 @@ Value filter_wordcount(Interpreter& in, CallArgs& args) {
   bool inside = false;
   for (size_t at = 0; at < s->text.size(); at += code_point_bytes(s->text, at)) {
     const uint32_t c = code_point(s->text, at);
-    const bool is_word =
-        c >= 0x80 ? !is_space(c) && is_printable(c) : std::isalnum(static_cast<int>(c)) != 0 || c == '_';
+    const bool is_word = c == '_' || (char_class(c) & (kLetter | kNumber)) != 0;
     if (is_word && !inside) ++n;
     inside = is_word;
   }

@@ -351,8 +351,10 @@ class PercentFormatter {
       at = percent + 1;
       convert(text, at, out);
     }
-    const bool all_used =
-        is_tuple_ ? next_ >= args_.list()->items.size() : (next_ > 0 || used_name_ || args_.is(Kind::kDict));
+    // Python lets a list or dict go unused, for it might be a mapping of names.
+    const bool may_rest = (args_.is(Kind::kList) && args_.list()->flavor <= ListFlavor::kRange) ||
+                          args_.is(Kind::kDict) || args_.is_undefined();
+    const bool all_used = is_tuple_ ? next_ >= args_.list()->items.size() : next_ > 0 || used_name_ || may_rest;
     if (!all_used) fault("not all arguments converted during string formatting");
   }
 

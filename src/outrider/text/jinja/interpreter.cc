@@ -162,7 +162,11 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, const Value& sequence,
   }
   loop->items = nullptr;
   heap_.shrink(items.size() * sizeof(Value));
-  return completed_one ? Flow::kNext : execute(stmt.else_body, scope, out);
+  if (completed_one || stmt.else_body.empty()) return Flow::kNext;
+  Scope* const inner = open_scope(scope);
+  const Flow flow = execute(stmt.else_body, inner, out);
+  close_scope(inner);
+  return flow;
 }
 
 Value Interpreter::call_loop(const Stmt& stmt, Scope* scope, const Value& sequence, int64_t depth) {
@@ -262,8 +266,9 @@ Value Interpreter::call_macro(const MacroDef& macro, Scope* closure, CallArgs& a
   DictObj* const extra_named = heap_.make<DictObj>();
   bool has_caller = false;
   for (auto& [name, value] : args.named) {
-    const auto parameter = std::find_if(macro.parameters.begin(), macro.parameters.end(),
-                                        [this, &wanted = name](const Parameter& p) { return program_.names[p.name] == wanted; });
+    const auto parameter =
+        std::find_if(macro.parameters.begin(), macro.parameters.end(),
+                     [this, &wanted = name](const Parameter& p) { return program_.names[p.name] == wanted; });
     if (parameter != macro.parameters.end()) {
       if (parameter < macro.parameters.begin() + static_cast<std::ptrdiff_t>(n_bound)) {
         fault("macro '{}' got two values for argument '{}'", macro.name, name);

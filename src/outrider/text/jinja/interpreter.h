@@ -39,6 +39,7 @@ class Interpreter {
   Value apply_filter(std::string_view name, CallArgs& args);
   bool apply_test(std::string_view name, CallArgs& args);
   Value add(const Value& a, const Value& b);
+  Value arithmetic(Op op, const Value& a, const Value& b);
   bool contains(const Value& container, const Value& item);
 
   // For callables.
@@ -84,7 +85,6 @@ class Interpreter {
   Value slice(const Value& object, const Suffix& suffix, Scope* scope);
   CallArgs evaluate_arguments(const Arguments& arguments, Scope* scope, const Value* first);
   bool holds(Op op, const Value& a, const Value& b);
-  Value arithmetic(Op op, const Value& a, const Value& b);
   Value add_texts(const Value& a, const Value& b);
   Value lookup(NameId name, Scope* scope);
   Value missing(const Value& object, std::string_view name);

@@ -83,7 +83,7 @@ class Parser {
   // Jinja2 lets an unknown filter or test pass where a condition may keep it from being reached; others are errors.
   int soft_ = 0;                                      // enclosing conditions
   std::vector<std::pair<std::string, int>> unknown_;  // complaint and line
-  MacroDef* macro_ = nullptr;
+  std::vector<MacroDef*> macros_;                     // whose bodies enclose this place
   Program program_;
   std::unordered_map<std::string, NameId> name_ids_;
 };

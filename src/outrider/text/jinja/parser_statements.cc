@@ -19,10 +19,12 @@ Program Parser::run() {
 }
 
 void Parser::note_special_name(const std::string& name) {
-  if (macro_ == nullptr) return;
-  if (name == "caller") macro_->uses_caller = true;
-  if (name == "varargs") macro_->uses_varargs = true;
-  if (name == "kwargs") macro_->uses_kwargs = true;
+  // As in Jinja2, a macro also uses what the macros inside it use.
+  for (MacroDef* const macro : macros_) {
+    if (name == "caller") macro->uses_caller = true;
+    if (name == "varargs") macro->uses_varargs = true;
+    if (name == "kwargs") macro->uses_kwargs = true;
+  }
 }
 
 void Parser::expect_block_end() {
@@ -237,13 +239,13 @@ void Parser::parse_macro(Stmt& stmt) {
   next();
   stmt.macro.name = expect_name("a macro's name");
   stmt.name = intern(stmt.macro.name);
-  MacroDef* const outer = std::exchange(macro_, &stmt.macro);
   const int loops = std::exchange(loops_, 0);
   const int soft = std::exchange(soft_, 0);
   parse_parameters(stmt.macro);
   expect_block_end();
+  macros_.push_back(&stmt.macro);
   stmt.macro.body = parse_until("endmacro");
-  macro_ = outer;
+  macros_.pop_back();
   loops_ = loops;
   soft_ = soft;
 }
@@ -251,20 +253,18 @@ void Parser::parse_macro(Stmt& stmt) {
 void Parser::parse_call(Stmt& stmt) {
   stmt.kind = StmtKind::kCall;
   next();
-  MacroDef* const outer = std::exchange(macro_, &stmt.macro);
   stmt.macro.name = "caller";
   if (is_operator("(")) parse_parameters(stmt.macro);
-  macro_ = outer;
   stmt.expr = parse_expression();
   if (stmt.expr->kind != ExprKind::kSuffixed || stmt.expr->suffixes.back().kind != SuffixKind::kCall) {
     error("a call tag needs a call");
   }
   expect_block_end();
-  macro_ = &stmt.macro;
+  macros_.push_back(&stmt.macro);
   const int loops = std::exchange(loops_, 0);
   stmt.macro.body = parse_until("endcall");
   loops_ = loops;
-  macro_ = outer;
+  macros_.pop_back();
 }
 
 void Parser::parse_with(Stmt& stmt) {

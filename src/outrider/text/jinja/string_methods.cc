@@ -4,6 +4,7 @@
 
 #include "outrider/text/jinja/interpreter.h"
 #include "outrider/text/jinja/unicode.h"
+#include "outrider/text/unicode.h"
 
 namespace outrider::text::jinja {
 namespace {
@@ -256,46 +257,47 @@ Value method_title(Interpreter& in, const Value& self, CallArgs& args) {
   return like(in.heap(), *self.str(), out);
 }
 
-enum class CharClass { kDigit, kAlpha, kAlnum, kSpace, kAscii, kUpper, kLower };
-template <CharClass kClass>
+enum class Is { kDecimal, kNumeric, kAlpha, kAlnum, kSpace, kAscii, kUpper, kLower };
+template <Is kIs>
 Value method_is(Interpreter&, const Value& self, CallArgs& args) {
   const Bound b("the method", args, {}, 0);
   const std::string_view text = self.text();
   bool any_cased = false;
   for (size_t at = 0; at < text.size(); at += code_point_bytes(text, at)) {
     const uint32_t c = code_point(text, at);
-    const bool digit = c >= '0' && c <= '9';
-    // Beyond ASCII every printable code point counts as a letter.
-    const bool alpha = c < 0x80 ? ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') : is_printable(c);
+    const auto has = [c](unsigned classes) { return (char_class(c) & classes) != 0; };
     bool ok = true;
-    switch (kClass) {
-      case CharClass::kDigit:
-        ok = digit;
+    switch (kIs) {
+      case Is::kDecimal:
+        ok = has(kDigit);
         break;
-      case CharClass::kAlpha:
-        ok = alpha;
+      case Is::kNumeric:
+        ok = has(kNumber);
         break;
-      case CharClass::kAlnum:
-        ok = alpha || digit;
+      case Is::kAlpha:
+        ok = has(kLetter);
         break;
-      case CharClass::kSpace:
+      case Is::kAlnum:
+        ok = has(kLetter | kNumber);
+        break;
+      case Is::kSpace:
         ok = is_space(c);
         break;
-      case CharClass::kAscii:
+      case Is::kAscii:
         ok = c < 0x80;
         break;
-      case CharClass::kUpper:
+      case Is::kUpper:
         ok = to_upper(c) == c;
         break;
-      case CharClass::kLower:
+      case Is::kLower:
         ok = to_lower(c) == c;
         break;
     }
     if (!ok) return Value::boolean(false);
     any_cased = any_cased || is_cased(c);
   }
-  if (kClass == CharClass::kUpper || kClass == CharClass::kLower) return Value::boolean(any_cased);
-  return Value::boolean(kClass == CharClass::kAscii || !text.empty());
+  if (kIs == Is::kUpper || kIs == Is::kLower) return Value::boolean(any_cased);
+  return Value::boolean(kIs == Is::kAscii || !text.empty());
 }
 
 template <int kSide>  // the side that is padded: -1 left, 1 right, 0 both
@@ -356,15 +358,15 @@ constexpr Named<MethodFn> kMethods[] = {
     {"find", method_find<Search::kFind>},
     {"format", method_format},
     {"index", method_find<Search::kIndex>},
-    {"isalnum", method_is<CharClass::kAlnum>},
-    {"isalpha", method_is<CharClass::kAlpha>},
-    {"isascii", method_is<CharClass::kAscii>},
-    {"isdecimal", method_is<CharClass::kDigit>},
-    {"isdigit", method_is<CharClass::kDigit>},
-    {"islower", method_is<CharClass::kLower>},
-    {"isnumeric", method_is<CharClass::kDigit>},
-    {"isspace", method_is<CharClass::kSpace>},
-    {"isupper", method_is<CharClass::kUpper>},
+    {"isalnum", method_is<Is::kAlnum>},
+    {"isalpha", method_is<Is::kAlpha>},
+    {"isascii", method_is<Is::kAscii>},
+    {"isdecimal", method_is<Is::kDecimal>},
+    {"isdigit", method_is<Is::kDecimal>},
+    {"islower", method_is<Is::kLower>},
+    {"isnumeric", method_is<Is::kNumeric>},
+    {"isspace", method_is<Is::kSpace>},
+    {"isupper", method_is<Is::kUpper>},
     {"join", method_join},
     {"ljust", method_pad<1>},
     {"lower", method_lower},

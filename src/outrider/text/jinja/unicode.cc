@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "outrider/text/unicode.h"
+
 namespace outrider::text::jinja {
 
 bool is_ascii(std::string_view text) noexcept {
@@ -89,12 +91,7 @@ bool is_space(uint32_t c) noexcept {
 }
 
 bool is_printable(uint32_t c) noexcept {
-  if (c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xAD) return false;
-  if (c != 0x20 && is_space(c)) return false;
-  // Format characters, surrogates (escaped bytes), private use, non-characters.
-  return !((c >= 0x200B && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) || (c >= 0x2060 && c <= 0x206F) ||
-           (c >= 0xD800 && c <= 0xF8FF) || c == 0xFEFF || (c >= 0xFFF0 && c <= 0xFFFB) || (c & 0xFFFE) == 0xFFFE ||
-           c >= 0xE0000);
+  return c == 0x20 || (char_class(c) & (kLetter | kMark | kNumber | kPunctuation | kSymbol)) != 0;
 }
 
 namespace {

@@ -441,7 +441,9 @@ std::vector<Value> iterate(Heap& heap, const Value& value) {
       const StrRef& s = value.str();
       for (size_t at = 0; at < s->text.size();) {
         const size_t n = code_point_bytes(s->text, at);
-        chars.push_back(Value::string(slice_bytes(heap, s, at, at + n)));
+        StrBuilder c(heap);  // of markup, too, the characters are plain
+        c.append(*s, at, at + n);
+        chars.push_back(c.take_value());
         at += n;
       }
       return chars;
