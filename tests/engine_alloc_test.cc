@@ -8,6 +8,8 @@
 
 #include "outrider/base/cpu.h"
 #include "outrider/engine/engine.h"
+#include "outrider/observe/ledger.h"
+#include "outrider/observe/trace_file.h"
 
 namespace {
 std::atomic<uint64_t> n_allocations{0};
@@ -39,6 +41,13 @@ TEST(EngineAllocations, NoneInTheTokenLoop) {
     options.slots_per_layer = 8;  // misses at every step
     options.io = io;
     engine::Engine engine(model, options);
+    observe::TraceHeader header;
+    header.n_used = model.spec.router.n_used;
+    header.layers.assign(model.n_moe_layers(), {.n_experts = model.spec.router.n_experts});
+    observe::TraceRecorder trace("/dev/null", header, options.chunk);
+    observe::StepLedger ledger("/dev/null", engine, true);
+    engine.add_pass_observer(trace);
+    engine.add_pass_observer(ledger);
     std::vector<int32_t> ids(64);
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 251 % model.spec.n_vocab);
     const uint64_t before = n_allocations.load();

@@ -9,6 +9,7 @@
 #include "engine_run.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/test_rng.h"
+#include "outrider/residency/policy.h"
 
 namespace outrider {
 namespace {
@@ -54,6 +55,12 @@ TEST(EngineDigest, SameForEveryCacheSizeAndPolicy) {
       EXPECT_EQ(digest_with([&](EngineOptions& o) { o.slots_per_layer = slots, o.evict = policy; }), want())
           << slots << " slots, " << policy;
     }
+  }
+}
+
+TEST(EngineDigest, SameForThePoliciesOfTheTable) {
+  for (const std::string_view policy : residency::policy_names()) {
+    EXPECT_EQ(digest_with([&](EngineOptions& o) { o.slots_per_layer = 9, o.evict = policy; }), want()) << policy;
   }
 }
 

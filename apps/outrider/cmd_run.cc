@@ -73,12 +73,14 @@ void closing_line(const GenerateResult& result, const residency::StoreCounters& 
 }
 
 // One generation: streams, prints what was asked for, returns the new text.
-std::string run_once(const RunFlags& flags, LoadedModel& loaded, std::span<const int32_t> prompt, std::vector<int32_t>& history) {
+std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instruments& instruments, std::span<const int32_t> prompt,
+                     std::vector<int32_t>& history) {
   GenerateOptions options;
   options.max_tokens = flags.n_predict;
   options.sampler = sampler_options(flags.sampler);
   options.stops = flags.stops;
   options.ignore_eos = flags.ignore_eos;
+  options.ledger = instruments.ledger();
   observe::Digest digest;
   const bool stream = !flags.json && !flags.ids;
   const auto on_text = [&](std::string_view text) {
@@ -90,6 +92,7 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, std::span<const
     if (!flags.json && flags.ids) std::printf("%d\n", id);
   };
   const residency::StoreCounters before = loaded.engine->counters().experts;
+  const engine::PhaseTimes phases_before = loaded.engine->phase_times();
   const GenerateResult result = generate(*loaded.engine, loaded.tokenizer.get(), prompt, options, history,
                                          flags.digest ? &digest : nullptr, on_text, on_token);
   if (flags.json) {
@@ -98,13 +101,18 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, std::span<const
     if (stream) std::printf("\n");
     if (flags.digest) std::printf("digest %s\n", digest.hex().c_str());
     std::fflush(stdout);
-    if (!flags.engine.quiet) closing_line(result, loaded.engine->counters().experts - before);
+    if (!flags.engine.quiet) {
+      const residency::StoreCounters experts = loaded.engine->counters().experts - before;
+      closing_line(result, experts);
+      const std::string table = closing_table(loaded.engine->phase_times(), phases_before, result, experts);
+      std::fputs(table.c_str(), stderr);
+    }
   }
   return result.text;
 }
 
 // Reads turns from standard input until its end; keeps the history in the model's cache.
-void converse(const RunFlags& flags, LoadedModel& loaded) {
+void converse(const RunFlags& flags, LoadedModel& loaded, const Instruments& instruments) {
   Conversation conversation(loaded.model.file.metadata, require_tokenizer(loaded), flags.system);
   if (conversation.fallback_template() && !flags.engine.quiet) {
     std::fprintf(stderr, "note: the model has no chat template, using ChatML\n");
@@ -121,7 +129,7 @@ void converse(const RunFlags& flags, LoadedModel& loaded) {
     g_cancel = false;
     conversation.add_user(line);
     const std::vector<int32_t> prompt = conversation.prompt();
-    conversation.add_assistant(run_once(flags, loaded, prompt, history));
+    conversation.add_assistant(run_once(flags, loaded, instruments, prompt, history));
     if (given) break;
   }
 }
@@ -139,10 +147,10 @@ void run(const RunFlags& flags) {
   sigaction(SIGTERM, &action, nullptr);
   Instruments instruments(flags.instruments, flags.engine, *loaded);
   if (flags.chat) {
-    converse(flags, *loaded);
+    converse(flags, *loaded, instruments);
   } else {
     std::vector<int32_t> history;
-    run_once(flags, *loaded, plain_prompt(flags, *loaded), history);
+    run_once(flags, *loaded, instruments, plain_prompt(flags, *loaded), history);
   }
   instruments.finish();
 }

@@ -68,7 +68,11 @@ GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer
         result.finish_reason = "length";
         break;
       }
+      const auto sampling = std::chrono::steady_clock::now();
+      if (options.ledger != nullptr) options.ledger->begin_sampling();
       const int32_t token = sampler.sample(logits);
+      if (options.ledger != nullptr) options.ledger->end_sampling();
+      result.sampling_s += seconds_since(sampling);
       if (digest != nullptr) digest->add(logits);
       if (!options.ignore_eos && tokenizer != nullptr && tokenizer->is_end_of_generation(token)) {
         result.finish_reason = "stop";
@@ -98,6 +102,7 @@ GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer
     history.resize(std::min<size_t>(history.size(), engine.n_tokens(0)));
     if (history.size() < engine.n_tokens(0)) engine.keep(0, static_cast<uint32_t>(history.size()));
   }
+  if (options.ledger != nullptr) options.ledger->close_step();
   result.decode_s = result.prefill_s == 0 ? 0 : seconds_since(start);
   if (!stream.stopped()) show(stream.finish());
   return result;

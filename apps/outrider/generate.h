@@ -12,6 +12,7 @@
 #include "outrider/engine/engine.h"
 #include "outrider/engine/sampler.h"
 #include "outrider/observe/digest.h"
+#include "outrider/observe/ledger.h"
 #include "outrider/text/tokenizer.h"
 
 namespace outrider::apps {
@@ -21,6 +22,7 @@ struct GenerateOptions {
   engine::SamplerOptions sampler;
   std::vector<std::string> stops;
   bool ignore_eos = false;
+  observe::StepLedger* ledger = nullptr;  // told of sampling and of the end
 };
 
 struct GenerateResult {
@@ -29,6 +31,7 @@ struct GenerateResult {
   std::string finish_reason;   // "stop" (end token or stop string), "length" (max_tokens or context), "cancelled"
   uint64_t prefill_tokens = 0, decode_tokens = 0;
   double prefill_s = 0, decode_s = 0;
+  double sampling_s = 0;  // choosing tokens, within decode_s
   uint64_t seed = 0;
 };
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "instruments.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "outrider/base/error.h"
+#include "outrider/base/units.h"
 #include "outrider/model/fingerprint.h"
 
 namespace outrider::apps {
@@ -30,6 +34,8 @@ observe::TraceHeader trace_header(const EngineFlags& flags, const LoadedModel& l
 
 void add_instrument_flags(CLI::App& command, InstrumentFlags& flags) {
   command.add_option("--trace", flags.trace, "Record every demand for experts (docs/trace-format.md), for outrider simulate");
+  command.add_option("--stats", flags.stats, "Write the step ledger: one JSON object a pass (docs/ledger.md), for outrider fit");
+  command.add_flag("--stats-layers", flags.stats_layers, "With --stats, also a row for each MoE layer");
 }
 
 Instruments::Instruments(const InstrumentFlags& flags, const EngineFlags& engine_flags, LoadedModel& loaded) {
@@ -38,10 +44,44 @@ Instruments::Instruments(const InstrumentFlags& flags, const EngineFlags& engine
     trace_ = std::make_unique<observe::TraceRecorder>(flags.trace, trace_header(engine_flags, loaded), loaded.engine->options().chunk);
     loaded.engine->add_pass_observer(*trace_);
   }
+  if (flags.stats_layers && flags.stats.empty()) fail(ErrorKind::kBadArgument, "--stats-layers: wanted with --stats FILE");
+  if (!flags.stats.empty()) {
+    ledger_ = std::make_unique<observe::StepLedger>(flags.stats, *loaded.engine, flags.stats_layers);
+    loaded.engine->add_pass_observer(*ledger_);
+  }
+}
+
+std::string closing_table(const engine::PhaseTimes& phases, const engine::PhaseTimes& before, const GenerateResult& result,
+                          const residency::StoreCounters& experts) {
+  const double in_engine_s = static_cast<double>(phases.total() - before.total()) / 1e9;
+  const double total_s = result.prefill_s + result.decode_s;
+  const auto seconds = [](uint64_t now, uint64_t then) { return static_cast<double>(now - then) / 1e9; };
+  const std::pair<const char*, double> rows[] = {
+      {"attention", seconds(phases.attention, before.attention)},
+      {"router", seconds(phases.router, before.router)},
+      {"experts", seconds(phases.experts, before.experts)},
+      {"dense", seconds(phases.dense, before.dense)},
+      {"head", seconds(phases.head, before.head)},
+      {"sampling", result.sampling_s},
+      {"stall", seconds(phases.stall, before.stall)},
+      {"other", seconds(phases.other, before.other) + std::max(0.0, total_s - in_engine_s - result.sampling_s)}};
+  std::string names = "  time  ", values = "    ms  ", shares = "     %  ";
+  for (const auto& [name, value] : rows) {
+    names += fmt::format("{:>10}", name);
+    values += fmt::format("{:>10.1f}", value * 1e3);
+    shares += fmt::format("{:>10.1f}", total_s > 0 ? 100 * value / total_s : 0.0);
+  }
+  std::string bytes = fmt::format("  read  demand {}", format_bytes(experts.bytes_demand));
+  for (const auto& [name, n] : {std::pair{"predictions used", experts.bytes_predicted_used}, {"wasted", experts.bytes_predicted_wasted},
+                                {"pending", experts.bytes_predicted_pending}, {"background", experts.bytes_background}}) {
+    if (n > 0) bytes += fmt::format(", {} {}", name, format_bytes(n));
+  }
+  return fmt::format("{}\n{}\n{}\n{}; {} evicted\n", names, values, shares, bytes, experts.evicted);
 }
 
 void Instruments::finish() {
   if (trace_) trace_->finish();
+  if (ledger_) ledger_->finish();
 }
 
 }  // namespace outrider::apps

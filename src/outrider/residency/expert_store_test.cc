@@ -441,11 +441,11 @@ TEST(Residency, BadInputIsToldInOneLine) {
   StoreOptions options = model.options(4);
   options.policy = "clever";
   EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }),
-            "eviction policy 'clever' is unknown; valid: lru, lfu");
+            "eviction policy 'clever' is unknown; valid: lru, lfu, recent1, protect, class-lru, guarded");
   options = model.options(4);
   options.policy = "lfu";
   options.lfu_half_life_tokens = 0;
-  EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }), "lfu half-life: 0 tokens, wanted at least 1");
+  EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }), "half-life of the counts: 0 tokens, wanted at least 1");
   options = model.options(4);
   options.queue_depth = 0;
   EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }), "io: queue depth 0, wanted 1 to 1024");
