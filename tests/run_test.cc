@@ -2,6 +2,7 @@
 // The run, plan, perplexity, logits and bench commands, run as a program on the demo model and on broken input.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "outrider/base/cpu.h"
@@ -186,7 +187,25 @@ TEST(Logits, RowsAreWrittenWholeOrNotAtAll) {
   EXPECT_EQ(got.exit_code, 0) << got.err;
   EXPECT_EQ(format::read_file(folder / "rows").size(), 3U * 16384 * 4);
   EXPECT_EQ(refusal("logits " + kDemo + " --ids 1 --out /nonexistent/rows -q"),
-            "outrider: /nonexistent/rows.part: cannot be opened for writing\n");
+            "outrider: /nonexistent/rows.partial: cannot be created: No such file or directory\n");
+}
+
+TEST(Logits, DevicesAndLinksKeepTheirNames) {
+  const format::TempFolder folder;
+  const std::string ids = "logits " + kDemo + " -q --ids 533,3595 --out ";
+  EXPECT_EQ(run_program(ids + folder / "rows").exit_code, 0);
+  EXPECT_EQ(run_program("logits " + kDemo + " -q --ids 533,3595 --json --out /dev/stderr").err, format::read_file(folder / "rows"));
+  ASSERT_EQ(::symlink("/dev/full", (folder / "link").c_str()), 0);
+  EXPECT_EQ(refusal(ids + folder / "link"), "outrider: /dev/full: cannot be written: No space left on device\n");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  EXPECT_NE(refusal(ids + folder / "").find("is a folder"), std::string::npos);
+}
+
+TEST(Logits, FailureLeavesNothingBehind) {
+  const format::TempFolder folder;
+  refusal("logits " + kDemo + " -q --ids 1,99999999 --out " + folder / "rows");
+  EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
 }
 
 TEST(Perplexity, ScoresSecondHalvesAndRefusesShortText) {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // outrider logits: raw logits for given ids, the door for comparisons with other engines.
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
-#include <filesystem>
+#include <cstring>
 #include <fstream>
 
 #include "command.h"
 #include "engine_flags.h"
 #include "outrider/base/error.h"
+#include "outrider/base/output_path.h"
 #include "outrider/observe/digest.h"
 
 namespace outrider::apps {
@@ -19,20 +23,52 @@ struct LogitsFlags {
   bool json = false;
 };
 
+// A stopped or failed run leaves no half file.
+class Output {
+ public:
+  explicit Output(const std::string& path) : where_(output_path(path)), stream_(where_.partial, std::ios::binary) {
+    if (!stream_) fail(ErrorKind::kIo, "{}: cannot be created: {}", printable(where_.partial), std::strerror(errno));
+  }
+  ~Output() {
+    if (!finished_ && !where_.in_place()) ::unlink(where_.partial.c_str());
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  void write(std::span<const float> row) {
+    stream_.write(reinterpret_cast<const char*>(row.data()), static_cast<std::streamsize>(row.size_bytes()));
+    check();
+  }
+
+  void finish() {
+    stream_.close();
+    check();
+    if (!where_.in_place() && std::rename(where_.partial.c_str(), where_.target.c_str()) != 0) {
+      fail(ErrorKind::kIo, "{}: cannot be renamed to {}: {}", printable(where_.partial), printable(where_.target), std::strerror(errno));
+    }
+    finished_ = true;
+  }
+
+ private:
+  void check() {
+    if (!stream_) fail(ErrorKind::kIo, "{}: cannot be written: {}", printable(where_.partial), std::strerror(errno));
+  }
+
+  OutputPath where_;
+  std::ofstream stream_;
+  bool finished_ = false;
+};
+
 void logits(const LogitsFlags& flags) {
   const std::vector<int32_t> ids = parse_ids(flags.ids, "--ids");
   auto loaded = load_model(flags.engine);
-  const std::string part = flags.out + ".part";  // a stopped run leaves no half file under the wanted name
-  std::ofstream out(part, std::ios::binary);
-  if (!out) fail(ErrorKind::kIo, "{}: cannot be opened for writing", printable(part));
+  Output out(flags.out);
   observe::Digest digest;
   loaded->engine->prefill(0, ids, [&](uint32_t, std::span<const float> row) {
     digest.add(row);
-    out.write(reinterpret_cast<const char*>(row.data()), static_cast<std::streamsize>(row.size_bytes()));
+    out.write(row);
   });
-  out.close();
-  if (!out) fail(ErrorKind::kIo, "{}: cannot be written", printable(part));
-  std::filesystem::rename(part, flags.out);
+  out.finish();
   Json object;
   object["positions"] = ids.size();
   object["n_vocab"] = loaded->model.spec.n_vocab;

@@ -14,6 +14,7 @@
 #include "outrider/base/check.h"
 #include "outrider/base/checked.h"
 #include "outrider/base/error.h"
+#include "outrider/base/output_path.h"
 #include "outrider/format/fd.h"
 #include "outrider/format/gguf_header.h"
 #include "outrider/format/split_name.h"
@@ -89,15 +90,14 @@ class GgufWriter::Out {
  public:
   explicit Out(std::string path)
       : path_(std::move(path)),
-        partial_path_(path_ + ".partial"),
-        fd_(::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)),
+        where_(output_path(path_)),
+        fd_(open_file()),
         hash_(XXH3_createState()) {
-    if (fd_.get() < 0) fail(ErrorKind::kIo, "{}: cannot be created: {}", partial_path_, std::strerror(errno));
     OUTRIDER_CHECK(hash_ != nullptr && XXH3_64bits_reset(hash_.get()) == XXH_OK);
     buffer_.reserve(kCopyBytes);
   }
   ~Out() {
-    if (!finished_) ::unlink(partial_path_.c_str());
+    if (!finished_) ::unlink(where_.partial.c_str());
   }
   Out(const Out&) = delete;
   Out& operator=(const Out&) = delete;
@@ -127,8 +127,8 @@ class GgufWriter::Out {
 
   uint64_t finish() {
     flush();
-    if (std::rename(partial_path_.c_str(), path_.c_str()) != 0) {
-      fail(ErrorKind::kIo, "{}: cannot be renamed to {}: {}", partial_path_, path_, std::strerror(errno));
+    if (std::rename(where_.partial.c_str(), where_.target.c_str()) != 0) {
+      fail(ErrorKind::kIo, "{}: cannot be renamed to {}: {}", where_.partial, where_.target, std::strerror(errno));
     }
     finished_ = true;
     return n_bytes_;
@@ -137,6 +137,14 @@ class GgufWriter::Out {
   const std::string& path() const noexcept { return path_; }
 
  private:
+  // Parts of the header are written last, so a device or a pipe will not do.
+  int open_file() const {
+    if (where_.in_place()) fail(ErrorKind::kIo, "{}: is not a regular file, wanted a file to write", path_);
+    const int fd = ::open(where_.partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) fail(ErrorKind::kIo, "{}: cannot be created: {}", where_.partial, std::strerror(errno));
+    return fd;
+  }
+
   void flush() {
     write_through(buffer_, n_flushed_bytes_);
     buffer_.clear();
@@ -158,7 +166,7 @@ class GgufWriter::Out {
   }
 
   std::string path_;
-  std::string partial_path_;
+  OutputPath where_;
   Fd fd_;
   std::unique_ptr<XXH3_state_t, HashFree> hash_;
   std::vector<std::byte> buffer_;

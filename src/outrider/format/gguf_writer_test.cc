@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outrider/format/gguf_writer.h"
 
+#include <filesystem>
+
 #include "outrider/base/test_rng.h"
 #include "outrider/format/test_files.h"
 
@@ -119,6 +121,27 @@ TEST(GgufWriter, JoiningASplitSetDropsItsSplitKeys) {
   for (const Tensor& tensor : split.tensors) joiner.add(tensor.name, tensor.type, {2}, from_tensor(split, tensor));
   joiner.write(folder / "joined.gguf");
   EXPECT_EQ(read_file(folder / "joined.gguf"), read_file(folder / "whole.gguf"));
+}
+
+TEST(GgufWriter, RefusesDevicesAndFoldersAndFollowsLinks) {
+  const TempFolder folder;
+  GgufWriter writer{Metadata()};
+  const auto error_of = [&](const std::string& path) -> std::string {
+    try {
+      writer.write(path);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  std::filesystem::create_symlink("/dev/full", folder / "full");  // were it replaced, only the link would be
+  EXPECT_EQ(error_of(folder / "full"), folder / "full" + ": is not a regular file, wanted a file to write");
+  EXPECT_EQ(error_of(folder / ""), folder / "" + ": is a folder, wanted a file to write");
+  write_file(folder / "file", "old");
+  std::filesystem::create_symlink("file", folder / "link");
+  EXPECT_EQ(error_of(folder / "link"), "");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "file").substr(0, 4), "GGUF");
 }
 
 }  // namespace
