@@ -36,7 +36,8 @@ class ChatTemplate {
   virtual ~ChatTemplate() = default;
 
   // `variables`: a JSON object with messages, tools (or absent), bos_token, eos_token and any further keywords; key order
-  // is kept. Throws Error(kBadArgument) with the template's own text from raise_exception, or with line and reason of a
+  // is kept. The special tokens (bos_token, eos_token, unk_, pad_, sep_, cls_, mask_token) are trusted text, everything
+  // else is not: do not let a client set them. add_generation_prompt comes from the options. Throws Error(kBadArgument) with the template's own text from raise_exception, or with line and reason of a
   // run-time fault. Depth, loops, output size and time are limited.
   virtual std::vector<RenderedSpan> render(const nlohmann::ordered_json& variables, const RenderOptions& options) const = 0;
   virtual const std::string& source() const noexcept = 0;
