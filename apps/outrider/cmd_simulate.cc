@@ -14,6 +14,7 @@
 #include "outrider/residency/policy.h"
 #include "outrider/whatif/cost_model.h"
 #include "outrider/whatif/replay.h"
+#include "plots.h"
 
 namespace outrider::apps {
 
@@ -27,6 +28,7 @@ struct SimulateFlags {
   double lfu_half_life = 0;
   std::string drive = "3GB/s", link, lookahead;
   double floor_ms = 0, overlap = 0;
+  std::string svg, html;
   bool json = false;
 };
 
@@ -169,6 +171,11 @@ void simulate(const SimulateFlags& flags) {
   } else {
     print_table(trace, model, results);
   }
+  if (flags.svg.empty() && flags.html.empty()) return;
+  std::vector<whatif::Replay> replays;
+  for (Result& result : results) replays.push_back(std::move(result.replay));
+  write_plots(flags.svg, flags.html, "Cache of " + trace.header().model,
+              {whatif::plot_miss_curves(replays), whatif::plot_heat_map(whatif::summarize(trace))});
 }
 
 }  // namespace
@@ -187,6 +194,7 @@ void add_simulate(CLI::App& app) {
   command->add_option("--overlap", flags->overlap, "Share of a layer's computation during which its misses load")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   command->add_option("--lookahead", flags->lookahead, "Price look-ahead: width=N,precision=P");
   command->add_flag("--json", flags->json, "Print one JSON object");
+  add_plot_flags(*command, flags->svg, flags->html);
   command->callback([flags] { simulate(*flags); });
 }
 

@@ -9,6 +9,7 @@
 namespace outrider::apps {
 
 void add_bench(CLI::App& app);
+void add_fit(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
 void add_perplexity(CLI::App& app);
@@ -17,6 +18,8 @@ void add_run(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_simulate(CLI::App& app);
 void add_synth(CLI::App& app);
+void add_synth_trace(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_trace_info(CLI::App& app);
 
 }  // namespace outrider::apps

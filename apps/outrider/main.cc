@@ -37,10 +37,13 @@ int main(int argc, char** argv) {
   outrider::apps::add_perplexity(app);
   outrider::apps::add_logits(app);
   outrider::apps::add_simulate(app);
+  outrider::apps::add_trace_info(app);
+  outrider::apps::add_fit(app);
   outrider::apps::add_inspect(app);
   outrider::apps::add_tokenize(app);
   outrider::apps::add_quantize(app);
   outrider::apps::add_synth(app);
+  outrider::apps::add_synth_trace(app);
   read_environment(app);
   try {
     app.parse(argc, argv);
