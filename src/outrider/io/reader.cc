@@ -91,6 +91,7 @@ struct Reader::Impl {
   std::vector<uint32_t> free_flights;
   std::vector<uint32_t> to_issue;
   std::vector<Over> over;
+  std::vector<RingDone> answers;  // made before the thread starts: it may start as late as the token loop
   std::vector<std::thread> threads;
 };
 
@@ -130,6 +131,7 @@ void Reader::Impl::start() {
       free_flights.reserve(options.queue_depth);
       to_issue.reserve(options.queue_depth);
       over.reserve(options.queue_depth);
+      answers.resize(options.queue_depth + 1);
       for (uint32_t i = options.queue_depth; i-- > 0;) free_flights.push_back(i);
       threads.emplace_back([this] { ring_loop(); });
     } else {
@@ -241,7 +243,6 @@ void Reader::Impl::end_flights() {
 }
 
 void Reader::Impl::ring_loop() noexcept {
-  std::vector<RingDone> answers(options.queue_depth + 1);
   bool wake_armed = false;
   for (;;) {
     const bool is_stopping = take_flights();
