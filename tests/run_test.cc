@@ -152,13 +152,57 @@ TEST(Run, OptionsAreReadFromTheEnvironmentByValue) {
   EXPECT_NE(got.err.find("plan:"), std::string::npos) << "OUTRIDER_QUIET=0 means not quiet";
 }
 
-TEST(Run, UsageErrorsListTheChoices) {
-  const Outcome got = run_program("run " + kDemo + " -p x --evict oldest");
-  EXPECT_EQ(got.exit_code, 2);
-  EXPECT_NE(got.err.find("lru"), std::string::npos) << got.err;
-  EXPECT_EQ(run_program("run " + kDemo + " -p x --no-such-option").exit_code, 2);
-  EXPECT_EQ(run_program("").exit_code, 2);
+// A command line that cannot be understood: exit code 2 and one line on stderr.
+std::string usage_error(const std::string& arguments) {
+  const Outcome outcome = run_program(arguments);
+  EXPECT_EQ(outcome.exit_code, 2) << arguments << ": " << outcome.out;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  return outcome.err;
+}
+
+TEST(Run, UsageErrorsAreOneLineWithTheChoices) {
+  const std::string run = "run " + kDemo + " -p x ";
+  EXPECT_NE(usage_error(run + "--evict oldest").find("lru"), std::string::npos);
+  EXPECT_EQ(usage_error(run + "--no-such-option"),
+            "outrider: The following argument was not expected: --no-such-option (outrider run --help lists the options)\n");
+  EXPECT_EQ(usage_error(run + "--ctx -1"),
+            "outrider: --ctx -1: wanted a whole number, not negative and not too large (outrider run --help lists the options)\n");
+  EXPECT_EQ(usage_error(run + "--temp hot"), "outrider: --temp hot: wanted a number (outrider run --help lists the options)\n");
+  EXPECT_EQ(usage_error("").rfind("outrider: wanted a command: one of run, bench, plan", 0), 0U);
+  EXPECT_EQ(usage_error("walk"), usage_error(""));
   EXPECT_EQ(run_program("--help").exit_code, 0);
+}
+
+TEST(Run, RepeatableOptionsTakeOneValueEach) {
+  EXPECT_EQ(run_program("run --stop y --logit-bias 5=1 " + kDemo + " -p x -n 1 -q").exit_code, 0);
+  EXPECT_EQ(usage_error("run " + kDemo + " -p x --stop y z").find("outrider: The following argument was not expected: z"), 0U);
+}
+
+TEST(Run, SystemMessageNeedsChat) {
+  EXPECT_EQ(refusal("run " + kDemo + " -p x --system y"), "outrider: --system: wants --chat, a plain prompt has no roles\n");
+}
+
+TEST(Run, OutputThatCannotBeWrittenIsAnError) {
+  const std::string want = "outrider: standard output: cannot be written: No space left on device\n";
+  for (const char* how : {"", "--json", "--ids"}) {
+    EXPECT_EQ(refusal("run " + kDemo + kPrompt + "-n 4 -q " + how + " >/dev/full"), want) << how;
+  }
+  EXPECT_EQ(refusal("plan " + kDemo + " >/dev/full"), want);
+  EXPECT_EQ(refusal("tokenize " + kDemo + " -p x >/dev/full"), want);
+  EXPECT_EQ(refusal("run " + kDemo + kPrompt + "-n 4 -q >&-"), "outrider: standard output: cannot be written: Bad file descriptor\n");
+}
+
+TEST(Run, ClosedStandardInputIsNotTheModelFile) {
+  EXPECT_EQ(refusal("run " + kDemo + " -f - -q <&-"), "outrider: standard input: cannot be read: Bad file descriptor\n");
+  const Outcome got = run_program("run " + kDemo + " --chat -q -n 2 <&-");
+  EXPECT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(got.out, "");
+}
+
+TEST(Run, UnreadablePromptFilesAreNamed) {
+  EXPECT_EQ(refusal("run " + kDemo + " -f /tmp -q"), "outrider: /tmp: cannot be read: Is a directory\n");
+  EXPECT_EQ(refusal("run " + kDemo + " --prompt-ids @/nonexistent -q"),
+            "outrider: /nonexistent: cannot be opened for reading: No such file or directory\n");
 }
 
 TEST(Run, ModelWithoutTokenizerWorksByIds) {

@@ -86,7 +86,7 @@ TEST(Tokenize, RefusesInOneLine) {
           ": the file carries no tokenizer (tokenizer.ggml.model is missing): text and ids cannot be converted\n");
   outcome = run_tokenize(kDemo + " --decode 1,x");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.text, "outrider: --decode: x is not a token id\n");
+  EXPECT_EQ(outcome.text, "outrider: --decode: 'x' is not a token id\n");
   EXPECT_EQ(run_tokenize(kDemo).exit_code, 2);
   EXPECT_EQ(run_tokenize(kDemo + " -p a -f b").exit_code, 2);
 }

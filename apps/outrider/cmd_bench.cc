@@ -93,6 +93,7 @@ struct Subject {
 EngineFlags versus_flags(const BenchFlags& flags) {
   EngineFlags other = flags.engine;
   CLI::App app("--vs");
+  app.set_help_flag();
   add_engine_flags(app, other);
   std::vector<std::string> arguments = CLI::detail::split_up(flags.versus);
   arguments.insert(arguments.begin(), flags.engine.model_path);
@@ -230,9 +231,9 @@ void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measure prefill and decode speed");
   auto flags = std::make_shared<BenchFlags>();
   add_engine_flags(*command, flags->engine);
-  command->add_option("--prefill", flags->prefill, "Prefill sizes, a list: 128,512")->delimiter(',')->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  command->add_option("--decode", flags->decode, "Decode lengths, a list")->delimiter(',')->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  command->add_option("--context", flags->context, "Tokens already in the context, a list")->delimiter(',')->check(CLI::Range(0, 1 << 24))->capture_default_str();
+  command->add_option("--prefill", flags->prefill, "Prefill sizes, a list: 128,512")->delimiter(',')->allow_extra_args(false)->check(CLI::Range(1, 1 << 24))->capture_default_str();
+  command->add_option("--decode", flags->decode, "Decode lengths, a list")->delimiter(',')->allow_extra_args(false)->check(CLI::Range(1, 1 << 24))->capture_default_str();
+  command->add_option("--context", flags->context, "Tokens already in the context, a list")->delimiter(',')->allow_extra_args(false)->check(CLI::Range(0, 1 << 24))->capture_default_str();
   command->add_option("--repeat", flags->repeat, "Measured repetitions")->check(CLI::Range(1, 1000))->capture_default_str();
   command->add_option("--vs", flags->versus, "Options of a second configuration to interleave, e.g. \"--evict lfu\"");
   command->add_flag("--json", flags->json, "Print one JSON object");

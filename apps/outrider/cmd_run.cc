@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // outrider run: text from a prompt, or a conversation.
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 
 #include "command.h"
@@ -86,7 +88,7 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instrumen
   const auto on_text = [&](std::string_view text) {
     if (!stream) return;
     std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0) fail(ErrorKind::kIo, "standard output: cannot be written: {}", std::strerror(errno));
   };
   const auto on_token = [&](int32_t id) {
     if (!flags.json && flags.ids) std::printf("%d\n", id);
@@ -139,6 +141,7 @@ void run(const RunFlags& flags) {
   if (n_sources > 1) fail(ErrorKind::kBadArgument, "-p, -f and --prompt-ids: wanted only one of them");
   if (n_sources == 0 && !flags.chat) fail(ErrorKind::kBadArgument, "no prompt: give -p TEXT, -f FILE, --prompt-ids LIST or --chat");
   if (flags.chat && !flags.prompt_ids.empty()) fail(ErrorKind::kBadArgument, "--chat: wants text, not --prompt-ids");
+  if (!flags.chat && !flags.system.empty()) fail(ErrorKind::kBadArgument, "--system: wants --chat, a plain prompt has no roles");
   engine::validate(sampler_options(flags.sampler));
   auto loaded = load_model(flags.engine, &g_cancel);
   struct sigaction action {};
@@ -167,11 +170,11 @@ void add_run(CLI::App& app) {
   command->add_option("-n,--n-predict", flags->n_predict, "Most tokens to generate, -1 for no limit")->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))->capture_default_str();
   command->add_flag("--chat", flags->chat, "Use the model's chat template; without a prompt, read turns from standard input");
   command->add_option("--system", flags->system, "System message of --chat");
-  command->add_option("--stop", flags->stops, "Stop at this text (may be repeated)")->take_all();
+  command->add_option("--stop", flags->stops, "Stop at this text (may be repeated)")->allow_extra_args(false);
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on after an end token");
   command->add_option("--draft", flags->draft, "Drafting; this version has none yet")->check(CLI::IsMember({"off", "0"}))->capture_default_str();
   command->add_flag("--digest", flags->digest, "Print a hash over the logits from which the tokens were chosen");
-  command->add_flag("--json", flags->json, "Print one JSON object (design.md section 8 names the keys)");
+  command->add_flag("--json", flags->json, "Print one JSON object instead of text");
   command->add_flag("--ids", flags->ids, "Print token ids instead of text");
   add_instrument_flags(*command, flags->instruments);
   add_sampler_flags(*command, flags->sampler);

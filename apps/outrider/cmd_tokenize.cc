@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // outrider tokenize: a text to token ids and back, with the tokenizer of a model file.
-#include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,6 +10,7 @@
 #include "outrider/base/error.h"
 #include "outrider/format/gguf.h"
 #include "outrider/text/tokenizer.h"
+#include "text_input.h"
 
 namespace outrider::apps {
 namespace {
@@ -32,38 +28,6 @@ struct TokenizeOptions {
   bool ids_only = false;
   bool json = false;
 };
-
-std::string read_text(const std::string& path) {
-  std::ifstream stream;
-  std::istream* in = &stream;
-  if (path == "-") {
-    in = &std::cin;
-  } else {
-    stream.open(path, std::ios::binary);
-  }
-  if (!*in) fail(ErrorKind::kIo, "{}: cannot be opened for reading", path);
-  std::string text{std::istreambuf_iterator<char>(*in), {}};
-  if (in->bad()) fail(ErrorKind::kIo, "{}: cannot be read", path);
-  return text;
-}
-
-// Ids separated by commas, blanks or line ends; @FILE reads them from a file.
-std::vector<TokenId> parse_ids(const std::string& list) {
-  const std::string text = list.starts_with('@') ? read_text(list.substr(1)) : list;
-  std::vector<TokenId> ids;
-  for (size_t pos = 0;;) {
-    pos = text.find_first_not_of(", \t\r\n[]", pos);
-    if (pos == std::string::npos) return ids;
-    const size_t end = std::min(text.find_first_of(", \t\r\n[]", pos), text.size());
-    TokenId id = 0;
-    const auto result = std::from_chars(text.data() + pos, text.data() + end, id);
-    if (result.ec != std::errc() || result.ptr != text.data() + end) {
-      fail(ErrorKind::kBadArgument, "--decode: {} is not a token id", printable(text.substr(pos, end - pos)));
-    }
-    ids.push_back(id);
-    pos = end;
-  }
-}
 
 std::string joined(const std::vector<TokenId>& ids) {
   std::string list;
@@ -103,7 +67,7 @@ void run(const TokenizeOptions& options, bool have_prompt, bool have_decode) {
   }
   const auto tokenizer = Tokenizer::load(metadata);
   if (have_decode) {
-    const std::vector<TokenId> ids = parse_ids(options.decode);
+    const std::vector<TokenId> ids = parse_ids(options.decode, "--decode");
     const std::string text = tokenizer->decode(ids, !options.no_special);
     print(options.json ? dump({{"ids", ids}, {"text", text}}) : text);
     return;
@@ -111,7 +75,7 @@ void run(const TokenizeOptions& options, bool have_prompt, bool have_decode) {
   const text::EncodeOptions encode = {.add_special = options.add_special, .parse_special = !options.no_special};
   if (have_prompt) print_ids(*tokenizer, tokenizer->encode(options.prompt, encode), options);
   for (const std::string& file : options.files)
-    print_ids(*tokenizer, tokenizer->encode(read_text(file), encode), options);
+    print_ids(*tokenizer, tokenizer->encode(read_text_file(file), encode), options);
 }
 
 }  // namespace

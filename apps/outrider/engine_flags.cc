@@ -3,9 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
@@ -49,11 +46,11 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   std::vector<std::string> policies;
   for (const auto name : residency::policy_names()) policies.emplace_back(name);
   command.add_option("--evict", flags.evict, "Which expert leaves a full cache")->check(CLI::IsMember(policies))->capture_default_str();
-  command.add_option("--lfu-half-life", flags.lfu_half_life, "Tokens in which the counts of --evict lfu halve")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--lfu-half-life", flags.lfu_half_life, "Tokens in which the counts of --evict lfu halve")->check(CLI::Range(1.0, 1e9))->capture_default_str();
   command.add_option("--lookahead", flags.lookahead, "Look-ahead width; this version has none yet")->check(CLI::IsMember({"off", "0"}))->capture_default_str();
   command.add_option("--io", flags.io, "How experts are read")->check(CLI::IsMember({"auto", "uring", "threads"}))->capture_default_str();
   command.add_option("--direct", flags.direct, "Reads past the page cache")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
-  command.add_option("--queue-depth", flags.queue_depth, "Reads in flight")->check(CLI::Range(1, 4096))->capture_default_str();
+  command.add_option("--queue-depth", flags.queue_depth, "Reads in flight")->check(CLI::Range(1, 1024))->capture_default_str();
   command.add_option("--isa", flags.isa, "Instruction set; the bits are the same")->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512"}))->capture_default_str();
   command.add_option("--chunk", flags.chunk, "Tokens of a prefill pass")->check(CLI::Range(1, 65536))->capture_default_str();
   command.add_option("--kv-type", flags.kv_type, "Storage of keys and values; changes the bits")->check(CLI::IsMember({"f16", "f32", "q8_0"}))->capture_default_str();
@@ -163,32 +160,6 @@ Json experts_json(const LoadedModel& loaded, const residency::StoreCounters& cou
   out["stall_ms"] = static_cast<double>(counters.stall_ns) / 1e6;
   out["lookahead"] = {{"width", 0}, {"predicted", 0}, {"used", 0}, {"in_time", 0}, {"wasted_bytes", 0}, {"dropped", 0}};
   return out;
-}
-
-std::string read_text_file(const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorKind::kIo, "{}: cannot be opened for reading", printable(path));
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (in.bad()) fail(ErrorKind::kIo, "{}: cannot be read", printable(path));
-  return text;
-}
-
-std::vector<int32_t> parse_ids(const std::string& text, const char* option) {
-  const std::string list = !text.empty() && text[0] == '@' ? read_text_file(text.substr(1)) : text;
-  std::vector<int32_t> ids;
-  size_t begin = 0;
-  while ((begin = list.find_first_not_of(", \t\r\n", begin)) != std::string::npos) {
-    const size_t end = std::min(list.find_first_of(", \t\r\n", begin), list.size());
-    const auto id = parse_int(std::string_view(list).substr(begin, end - begin));
-    if (!id || *id < 0 || *id > INT32_MAX) {
-      fail(ErrorKind::kBadArgument, "{}: '{}' is not a token id", option, printable(list.substr(begin, end - begin)));
-    }
-    ids.push_back(static_cast<int32_t>(*id));
-    begin = end;
-  }
-  if (ids.empty()) fail(ErrorKind::kBadArgument, "{}: wanted at least one token id", option);
-  return ids;
 }
 
 }  // namespace outrider::apps

@@ -15,6 +15,7 @@
 #include "outrider/model/model.h"
 #include "outrider/text/tokenizer.h"
 #include "outrider/whatif/plan.h"
+#include "text_input.h"
 
 namespace outrider::apps {
 
@@ -72,11 +73,5 @@ const text::Tokenizer& require_tokenizer(const LoadedModel& loaded);
 // The `experts` object of design.md section 8, from counters (or their difference over a measurement).
 Json experts_json(const LoadedModel& loaded, const residency::StoreCounters& counters);
 residency::StoreCounters operator-(const residency::StoreCounters& a, const residency::StoreCounters& b);
-
-// "1,2,3" or "@FILE" (numbers separated by white space or commas). Throws Error(kBadArgument) naming the bad entry.
-std::vector<int32_t> parse_ids(const std::string& text, const char* option);
-
-// The whole of a file, or of standard input for "-". Throws Error(kIo).
-std::string read_text_file(const std::string& path);
 
 }  // namespace outrider::apps

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The outrider program: parses the command line, runs one command, prints one line on failure.
 // Exit codes: 0 done, 1 a one-line error on stderr, 2 usage.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <new>
 
 #include "command.h"
@@ -23,9 +28,60 @@ void read_environment(CLI::App& app) {
   for (CLI::App* sub : app.get_subcommands(nullptr)) read_environment(*sub);
 }
 
+// A program started with standard input, output or error closed would give their numbers to the first files it opens: a
+// model would be read as the prompt, and messages written into an output file. Opened the wrong way round, so that use
+// of a closed stream still fails.
+void fill_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+std::string wanted_type(const std::string& type_name) {
+  if (type_name == "UINT") return "a whole number, not negative and not too large";
+  if (type_name == "INT") return "a whole number, not too large";
+  return type_name == "FLOAT" ? "a number" : "another value";
+}
+
+// The one line for a command line that cannot be understood.
+std::string usage_line(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  if (parsed.empty() && error.get_name() == "RequiredError") {
+    std::string names;
+    for (const CLI::App* sub : app.get_subcommands(nullptr)) names += (names.empty() ? "" : ", ") + sub->get_name();
+    return "wanted a command: one of " + names;
+  }
+  std::string text = error.what();
+  constexpr std::string_view kConversion = "Could not convert: ";
+  const size_t split = text.find(" = ");
+  if (text.starts_with(kConversion) && split != std::string::npos && !parsed.empty()) {
+    const std::string name = text.substr(kConversion.size(), split - kConversion.size());
+    const CLI::Option* option = parsed[0]->get_option_no_throw(name);
+    text = name + " " + text.substr(split + 3) + ": wanted " + wanted_type(option != nullptr ? option->get_type_name() : "");
+  }
+  return text + " (outrider " + (parsed.empty() ? "" : parsed[0]->get_name() + " ") + "--help lists the options)";
+}
+
+int run_command(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    std::fprintf(stderr, "outrider: %s\n", outrider::printable(usage_line(app, error), 2000).c_str());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "outrider: out of memory\n");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "outrider: %s\n", error.what());
+  }
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  fill_standard_streams();
   CLI::App app("Outrider: exact, bounded, explained inference for mixture-of-experts models larger than memory.");
   app.name("outrider");
   app.set_version_flag("--version", "outrider " OUTRIDER_VERSION);
@@ -45,19 +101,10 @@ int main(int argc, char** argv) {
   outrider::apps::add_synth(app);
   outrider::apps::add_synth_trace(app);
   read_environment(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error) : (app.exit(error), 2);
-  } catch (const outrider::Error& error) {
-    std::fprintf(stderr, "outrider: %s\n", error.what());
-    return 1;
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "outrider: out of memory\n");
-    return 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "outrider: %s\n", error.what());
-    return 1;
+  const int exit_code = run_command(app, argc, argv);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    if (exit_code == 0) std::fprintf(stderr, "outrider: standard output: cannot be written: %s\n", std::strerror(errno));
+    return exit_code == 0 ? 1 : exit_code;
   }
-  return 0;
+  return exit_code;
 }

@@ -22,7 +22,7 @@ void add_sampler_flags(CLI::App& command, SamplerFlags& flags) {
   add("--presence-penalty", options.presence_penalty, "Subtracted once from recent tokens");
   add("--frequency-penalty", options.frequency_penalty, "Subtracted for each recent occurrence");
   add("--seed", flags.seed, "Seed of the draws; -1 picks one and tells it");
-  command.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, added to that token's logit (may be repeated)")->take_all()->group(group);
+  command.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, added to that token's logit (may be repeated)")->allow_extra_args(false)->group(group);
 }
 
 engine::SamplerOptions sampler_options(const SamplerFlags& flags) {
