@@ -27,7 +27,8 @@ void check_ranges(std::span<const LayerSource> layers, const io::Reader& reader)
     for (uint32_t part = 0; part < layers[i].n_parts; ++part) {
       const PartSource& source = layers[i].parts[part];
       OUTRIDER_CHECK(source.file_idx < reader.n_files(), "file {} of {}", source.file_idx, reader.n_files());
-      const auto n_bytes = checked_mul(source.n_bytes, layers[i].n_experts);
+      const auto last = checked_mul(source.step(), layers[i].n_experts - 1);
+      const auto n_bytes = last ? checked_add(*last, source.n_bytes) : std::nullopt;
       const auto end = n_bytes ? checked_add(source.offset, *n_bytes) : std::nullopt;
       const uint64_t file_bytes = reader.file_bytes(source.file_idx);
       if (!end || *end > file_bytes) {
@@ -52,7 +53,7 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   uint32_t max_requests = 1;
   uint32_t max_experts = 0;
   for (size_t i = 0; i < options.layers.size(); ++i) {
-    max_requests = std::max(max_requests, layout.layers[i].n_slots * options.layers[i].n_parts);
+    max_requests = std::max(max_requests, layout.layers[i].n_slots * layout.layers[i].reads.n_parts);
     max_experts = std::max(max_experts, n_experts[i]);
     n_slots_per_layer = std::max(n_slots_per_layer, layout.layers[i].n_slots);
   }
@@ -167,21 +168,20 @@ void ExpertStore::Impl::start_load(uint32_t slot_idx, uint32_t expert, io::ReadC
 
 void ExpertStore::Impl::push_reads(uint32_t slot_idx) noexcept {
   Slot& slot = slots[slot_idx];
-  const LayerSource& source = options.layers[slot.layer];
   const LayerLayout& place = layout.layers[slot.layer];
   ++slot.generation;
-  slot.n_parts_left = source.n_parts;
+  slot.n_reads_left = place.reads.n_parts;
   slot.failed = false;
   std::byte* base = arena.data() + place.arena_offset + (slot_idx - place.first_slot) * place.slot_bytes;
-  for (uint32_t part = 0; part < source.n_parts; ++part) {
-    const PartSource& from = source.parts[part];
+  for (uint32_t read = 0; read < place.reads.n_parts; ++read) {
+    const PartSource& from = place.reads.parts[read];
     requests.push_back({.file_idx = from.file_idx,
-                        .offset = from.offset + slot.expert * from.n_bytes,
+                        .offset = from.offset + slot.expert * from.step(),
                         .n_bytes = from.n_bytes,
-                        .dst = base + place.part_offset[part],
-                        .dst_bytes = place.part_bytes[part],
+                        .dst = base + place.read_offset[read],
+                        .dst_bytes = place.read_bytes[read],
                         .cls = slot.reason,
-                        .tag = pack({.slot = slot_idx, .part = part, .generation = slot.generation})});
+                        .tag = pack({.slot = slot_idx, .read = read, .generation = slot.generation})});
   }
 }
 
@@ -243,13 +243,16 @@ void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
   counters.reads += read.n_reads;
   counters.read_retries += read.n_retries;
   if (read.direct_error != 0) warnings.push_back(reader->direct_refused_text(read.file_idx, read.direct_error));
-  slot.parts[tag.part] = read.data;
+  const LayerLayout& place = layout.layers[slot.layer];
+  for (uint32_t part = 0; part < place.n_parts; ++part) {
+    if (place.part_read[part] == tag.read) slot.parts[part] = read.data + place.part_in_read[part];
+  }
   if (read.status != io::ReadStatus::kOk) {
     slot.failed = true;
     // What was read for a guess fails in silence: a demand that came in the meantime asks again for itself.
     if (!slot.is_ahead && !slot.is_adopted && error.empty()) error = reader->error_text(read);
   }
-  if (--slot.n_parts_left != 0) return;
+  if (--slot.n_reads_left != 0) return;
   if (slot.is_ahead) {
     land_ahead(tag.slot);
     return;

@@ -35,14 +35,17 @@ struct ExpertKey {
 
 inline constexpr uint32_t kMaxSlabParts = 3;
 
-// Where one tensor stack of a layer lies: expert e at offset + e * n_bytes of file file_idx.
+// Where one tensor stack of a layer lies: expert e at offset + e * step() of file file_idx.
 struct PartSource {
   uint32_t file_idx = 0;
   uint64_t offset = 0;
   uint64_t n_bytes = 0;  // per expert
+  uint64_t stride = 0;   // from one expert to the next; 0: n_bytes (a plain stack)
+  uint64_t step() const noexcept { return stride != 0 ? stride : n_bytes; }
 };
 
-// gate, up, down; or gate_up, down; in that order. All experts of a layer have one shape.
+// gate, up, down; or gate_up, down; in that order. All experts of a layer have one shape. Parts of an expert that lie
+// side by side in one file (a packed layer) are read in one request.
 struct LayerSource {
   uint32_t n_experts = 0;
   uint32_t n_parts = 0;

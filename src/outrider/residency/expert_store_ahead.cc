@@ -105,7 +105,7 @@ void ExpertStore::Impl::submit_ahead() noexcept {
   size_t at = 0;
   for (const uint32_t slot_idx : ahead_claimed) {
     Slot& slot = slots[slot_idx];
-    for (uint32_t part = 0; part < slot.n_parts_left; ++part) slot.read_ids[part] = ids[at++];
+    for (uint32_t read = 0; read < slot.n_reads_left; ++read) slot.read_ids[read] = ids[at++];
   }
   ahead_claimed.clear();
   requests.clear();
@@ -142,8 +142,8 @@ void ExpertStore::Impl::settle_ahead(uint32_t layer_idx, std::span<const uint32_
 // Undoes a claim of which no byte was asked. False when the drive is at it.
 bool ExpertStore::Impl::take_back(uint32_t slot_idx) noexcept {
   Slot& slot = slots[slot_idx];
-  const uint32_t n_parts = options.layers[slot.layer].n_parts;
-  if (slot.n_parts_left != n_parts || !reader->cancel_all({slot.read_ids.data(), n_parts})) return false;
+  const uint32_t n_reads = layout.layers[slot.layer].reads.n_parts;
+  if (slot.n_reads_left != n_reads || !reader->cancel_all({slot.read_ids.data(), n_reads})) return false;
   if (slot.reason == io::ReadClass::kPrediction) ++counters.dropped;
   const uint32_t in_layer = slot_idx - layout.layers[slot.layer].first_slot;
   leave_ahead(slot_idx);
@@ -170,14 +170,14 @@ bool ExpertStore::Impl::take_back(uint32_t slot_idx) noexcept {
 // Takes back what can be of a read that has started: its slot is wanted.
 void ExpertStore::Impl::cancel_parts(uint32_t slot_idx) noexcept {
   const Slot& slot = slots[slot_idx];
-  for (uint32_t part = 0; part < options.layers[slot.layer].n_parts; ++part) reader->cancel(slot.read_ids[part]);
+  for (uint32_t read = 0; read < layout.layers[slot.layer].reads.n_parts; ++read) reader->cancel(slot.read_ids[read]);
 }
 
 // A demand takes over a read that is under way for a guess or a refill.
 void ExpertStore::Impl::adopt(uint32_t slot_idx) noexcept {
   Slot& slot = slots[slot_idx];
   OUTRIDER_CHECK(slot.is_ahead, "layer {} expert {}", slot.layer, slot.expert);
-  const bool has_started = reader->promote({slot.read_ids.data(), options.layers[slot.layer].n_parts});
+  const bool has_started = reader->promote({slot.read_ids.data(), layout.layers[slot.layer].reads.n_parts});
   leave_ahead(slot_idx);
   forget_displaced(slot);
   if (!has_started) {

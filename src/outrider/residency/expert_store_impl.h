@@ -23,7 +23,7 @@ struct Slot {
   uint32_t layer = 0;
   uint32_t expert = kNoExpert;
   uint32_t generation = 0;   // changes with every claim
-  uint32_t n_parts_left = 0; // reads under way
+  uint32_t n_reads_left = 0; // under way
   uint32_t queue_head = kNoExpert;  // experts of the open pass that take this slot afterwards, in order (rounds)
   uint32_t queue_tail = kNoExpert;
   SlotState state = SlotState::kFree;
@@ -51,16 +51,16 @@ inline constexpr uint32_t kMaxBackground = 16;
 // What a read is for, carried through the reader.
 struct ReadTag {
   uint32_t slot = 0;
-  uint32_t part = 0;
+  uint32_t read = 0;  // of the slab
   uint32_t generation = 0;
 };
 inline constexpr uint32_t kGenerationMask = (1U << 30) - 1;
 inline uint64_t pack(const ReadTag& tag) noexcept {
-  return uint64_t{tag.slot} << 32 | uint64_t{tag.part} << 30 | (tag.generation & kGenerationMask);
+  return uint64_t{tag.slot} << 32 | uint64_t{tag.read} << 30 | (tag.generation & kGenerationMask);
 }
 inline ReadTag unpack(uint64_t tag) noexcept {
   return {.slot = static_cast<uint32_t>(tag >> 32),
-          .part = static_cast<uint32_t>(tag >> 30) & 3,
+          .read = static_cast<uint32_t>(tag >> 30) & 3,
           .generation = static_cast<uint32_t>(tag) & kGenerationMask};
 }
 

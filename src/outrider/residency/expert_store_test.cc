@@ -418,6 +418,31 @@ TEST(Residency, ReadErrorsNameFileOffsetWantedAndGot) {
   }
 }
 
+// A packed layer: an expert's parts side by side, experts on blocks.
+TEST(Residency, PartsThatLieSideBySideAreOneRead) {
+  const Geometry geometry = {.offset = 8192, .n_experts = {16, 9}, .part_bytes = {{2304, 2304, 4609}, {5000, 3001}}, .packed_stride = 12288};
+  const Model model(geometry);
+  for (const DirectMode direct : {DirectMode::kAuto, DirectMode::kOff}) {
+    StoreOptions options = model.options(4);
+    options.direct = direct;
+    ExpertStore store(options);
+    TestRng rng(31);
+    for (const Demand& demand : random_demands(model, 40, 3, rng)) ASSERT_NO_FATAL_FAILURE(run_demand(store, model, demand));
+    const StoreCounters counters = store.counters();
+    EXPECT_GT(counters.misses, 40U);
+    EXPECT_EQ(counters.reads, counters.misses + counters.read_retries);
+    const bool is_direct = store.warnings().empty() && direct == DirectMode::kAuto;
+    EXPECT_TRUE(!is_direct || store.arena_bytes() == 4 * (12288U + 8192U)) << store.arena_bytes();
+  }
+  // Plain stacks of one expert lie side by side too, but nothing says that more would: two reads.
+  const Model one({.offset = 0, .n_experts = {1}, .part_bytes = {{4096}}});
+  LayerSource source = one.layers[0];
+  source.n_parts = 2;
+  source.parts[1] = source.parts[0];
+  source.parts[1].offset += source.parts[0].n_bytes;
+  EXPECT_EQ(make_slab_layout(std::array{source}, 1, DirectMode::kOff).layers[0].reads.n_parts, 2U);
+}
+
 // STR-2
 TEST(Residency, TooSmallIsRefusedAndTooLargeIsCapped) {
   const Model model(kOdd);

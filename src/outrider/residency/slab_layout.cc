@@ -19,9 +19,31 @@ uint64_t room_for(const PartSource& part, uint32_t n_experts, DirectMode direct)
   // The slack that this layer's offsets really need: none when experts start and end on blocks.
   uint64_t n_bytes = 0;
   for (uint64_t expert = 0; expert < n_experts; ++expert) {
-    n_bytes = std::max(n_bytes, io::direct_span_bytes(part.offset + expert * part.n_bytes, part.n_bytes, kDirectBlock));
+    n_bytes = std::max(n_bytes, io::direct_span_bytes(part.offset + expert * part.step(), part.n_bytes, kDirectBlock));
   }
   return n_bytes;
+}
+
+bool is_next_to(const PartSource& before, const PartSource& part) noexcept {
+  return part.file_idx == before.file_idx && part.step() == before.step() && part.offset == before.offset + before.n_bytes &&
+         before.n_bytes + part.n_bytes <= part.step();
+}
+
+void plan_reads(const LayerSource& source, LayerLayout& layer) noexcept {
+  layer.n_parts = source.n_parts;
+  layer.reads = {.n_experts = source.n_experts, .n_parts = 0, .parts = {}};
+  for (uint32_t part = 0; part < source.n_parts; ++part) {
+    uint32_t& n_reads = layer.reads.n_parts;
+    if (n_reads > 0 && is_next_to(layer.reads.parts[n_reads - 1], source.parts[part])) {
+      layer.part_in_read[part] = layer.reads.parts[n_reads - 1].n_bytes;
+      layer.reads.parts[n_reads - 1].n_bytes += source.parts[part].n_bytes;
+    } else {
+      layer.reads.parts[n_reads] = source.parts[part];
+      layer.reads.parts[n_reads].stride = source.parts[part].step();
+      ++n_reads;
+    }
+    layer.part_read[part] = n_reads - 1;
+  }
 }
 
 }  // namespace
@@ -36,9 +58,12 @@ SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_
                          .arena_offset = layout.n_bytes};
     for (uint32_t part = 0; part < source.n_parts; ++part) {
       OUTRIDER_CHECK(source.parts[part].n_bytes > 0 && source.parts[part].n_bytes <= 1ULL << 48);
-      layer.part_offset[part] = layer.slot_bytes;
-      layer.part_bytes[part] = room_for(source.parts[part], source.n_experts, direct);
-      layer.slot_bytes += layer.part_bytes[part];
+    }
+    plan_reads(source, layer);
+    for (uint32_t read = 0; read < layer.reads.n_parts; ++read) {
+      layer.read_offset[read] = layer.slot_bytes;
+      layer.read_bytes[read] = room_for(layer.reads.parts[read], source.n_experts, direct);
+      layer.slot_bytes += layer.read_bytes[read];
     }
     const auto layer_bytes = checked_mul(layer.slot_bytes, layer.n_slots);
     const auto total = layer_bytes ? checked_add(layout.n_bytes, *layer_bytes) : std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the arena is cut: for each layer, slots of one size, each with a place for every part of a slab.
+// How the arena is cut: for each layer, slots of one size, each with a place for every read of a slab.
 #pragma once
 
 #include <array>
@@ -19,8 +19,12 @@ struct LayerLayout {
   uint32_t first_slot = 0;    // counted over all layers
   uint64_t arena_offset = 0;  // of the layer's first slot
   uint64_t slot_bytes = 0;
-  std::array<uint64_t, kMaxSlabParts> part_offset = {};  // in a slot; multiples of kDirectBlock unless direct is off
-  std::array<uint64_t, kMaxSlabParts> part_bytes = {};   // room for the part, with the slack that direct reads put around it
+  LayerSource reads = {};     // what is asked for: the layer's parts, those that lie side by side as one
+  std::array<uint64_t, kMaxSlabParts> read_offset = {};  // in a slot; multiples of kDirectBlock unless direct is off
+  std::array<uint64_t, kMaxSlabParts> read_bytes = {};   // room for the read, with the slack that direct reads put around it
+  uint32_t n_parts = 0;
+  std::array<uint32_t, kMaxSlabParts> part_read = {};      // which read brings the part
+  std::array<uint64_t, kMaxSlabParts> part_in_read = {};   // where it begins in that
 };
 
 struct SlabLayout {

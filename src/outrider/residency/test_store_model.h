@@ -25,6 +25,7 @@ struct Geometry {
   uint64_t offset = 0;  // of the first expert stack: odd on purpose
   std::vector<uint32_t> n_experts;
   std::vector<std::vector<uint64_t>> part_bytes;  // by layer
+  uint64_t packed_stride = 0;                     // not 0: an expert's parts lie side by side, all in one file
 };
 
 // Two files, three layers that differ in experts, parts and sizes; nothing lies on a 4 KiB line, and the last expert
@@ -40,7 +41,12 @@ class Model {
     for (size_t layer = 0; layer < geometry.n_experts.size(); ++layer) {
       LayerSource source = {.n_experts = geometry.n_experts[layer],
                             .n_parts = static_cast<uint32_t>(geometry.part_bytes[layer].size()), .parts = {}};
-      for (uint32_t part = 0; part < source.n_parts; ++part) {
+      for (uint32_t part = 0; geometry.packed_stride != 0 && part < source.n_parts; ++part) {
+        const uint64_t before = part == 0 ? end[0] : source.parts[part - 1].offset + source.parts[part - 1].n_bytes;
+        source.parts[part] = {.file_idx = 0, .offset = before, .n_bytes = geometry.part_bytes[layer][part], .stride = geometry.packed_stride};
+      }
+      if (geometry.packed_stride != 0) end[0] += geometry.packed_stride * source.n_experts;
+      for (uint32_t part = 0; geometry.packed_stride == 0 && part < source.n_parts; ++part) {
         const uint32_t file_idx = (layer + part) % 2;
         const uint64_t n_bytes = geometry.part_bytes[layer][part];
         source.parts[part] = {.file_idx = file_idx, .offset = end[file_idx], .n_bytes = n_bytes};
@@ -69,7 +75,7 @@ class Model {
   void expect_bytes(uint32_t layer, const ReadySlab& slab) const {
     for (uint32_t part = 0; part < layers[layer].n_parts; ++part) {
       const PartSource& source = layers[layer].parts[part];
-      const auto wanted = files[source.file_idx]->bytes(source.offset + slab.expert * source.n_bytes, source.n_bytes);
+      const auto wanted = files[source.file_idx]->bytes(source.offset + slab.expert * source.step(), source.n_bytes);
       ASSERT_EQ(std::memcmp(slab.parts[part], wanted.data(), wanted.size()), 0)
           << "layer " << layer << " expert " << slab.expert << " part " << part;
     }
