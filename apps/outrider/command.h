@@ -12,6 +12,7 @@ void add_bench(CLI::App& app);
 void add_fit(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
+void add_pack(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_run(CLI::App& app);

@@ -129,6 +129,7 @@ TensorType dominant_type(const std::map<TensorType, uint64_t>& elems) {
 
 QuantizeSummary quantize_file(const format::ModelFile& in, const std::string& out_path, const QuantizeOptions& options,
                               FunctionRef<void(uint64_t, uint64_t)> progress) {
+  if (in.is_packed) fail(ErrorKind::kBadFile, "{}: is packed, wanted the plain model", in.metadata.source());
   ThreadPool pool(options.n_threads);
   QuantizeSummary summary;
   summary.bytes_in = in.total_tensor_bytes();

@@ -83,7 +83,7 @@ std::vector<residency::LayerSource> expert_sources(const model::Model& model) {
     for (const format::Tensor* stack : {stacks.gate_up, stacks.gate, stacks.up, stacks.down}) {
       if (stack == nullptr) continue;
       source.parts[source.n_parts++] = {
-          .file_idx = stack->file_idx, .offset = stack->offset, .n_bytes = stack->n_bytes / n_experts};
+          .file_idx = stack->file_idx, .offset = stack->offset, .n_bytes = stack->n_bytes / n_experts, .stride = stack->stride};
     }
     sources.push_back(source);
   }

@@ -15,6 +15,7 @@
 #include "outrider/base/error.h"
 #include "outrider/format/fd.h"
 #include "outrider/format/gguf_header.h"
+#include "outrider/format/pack.h"
 #include "outrider/format/split_name.h"
 
 namespace outrider::format {
@@ -201,6 +202,7 @@ ModelFile ModelFile::open(const std::string& path) {
     append(model, std::move(opened));
   }
   check_tensor_count(model);
+  expand_pack(model);
   return model;
 }
 

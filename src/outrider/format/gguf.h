@@ -25,6 +25,7 @@ struct Tensor {
   uint32_t file_idx = 0;                        // into ModelFile::files
   uint64_t offset = 0;                          // absolute, in bytes, in that file
   uint64_t n_bytes = 0;
+  uint64_t stride = 0;  // packed expert stacks: bytes from one expert to the next in the file; 0: no gaps
 
   uint64_t n_elems() const noexcept { return dims[0] * dims[1] * dims[2] * dims[3]; }
   uint64_t row_bytes() const noexcept { return format::row_bytes(type, dims[0]); }
@@ -42,6 +43,7 @@ struct ModelFile {
   std::vector<Tensor> tensors;
   uint32_t version = 3;
   uint32_t alignment = 32;
+  bool is_packed = false;  // made by `outrider pack`: expert stacks have a stride (pack.h)
   std::unordered_map<std::string, uint32_t> index;  // tensor name -> position in `tensors`
 
   const Tensor* find(std::string_view name) const;

@@ -198,6 +198,15 @@ TensorSource from_file(std::string path, uint64_t offset, uint64_t n_bytes) {
   };
 }
 
+TensorSource from_tensor(const ModelFile& model, const Tensor& tensor) {
+  const std::string& path = model.path_of(tensor);
+  if (tensor.stride == 0) return from_file(path, tensor.offset, tensor.n_bytes);
+  return [path, offset = tensor.offset, stride = tensor.stride, n_experts = tensor.dims[2],
+          n_bytes = tensor.n_bytes / tensor.dims[2]](ByteSink sink) {
+    for (uint64_t expert = 0; expert < n_experts; ++expert) from_file(path, offset + expert * stride, n_bytes)(sink);
+  };
+}
+
 void GgufWriter::add(std::string name, TensorType type, std::vector<uint64_t> dims, TensorSource source) {
   OUTRIDER_CHECK(!name.empty() && name.size() <= kMaxTensorNameBytes, "tensor {}", name);
   OUTRIDER_CHECK(!dims.empty() && dims.size() <= 4, "tensor {}: {} dimensions", name, dims.size());
@@ -220,7 +229,7 @@ uint64_t GgufWriter::alignment() const {
   return alignment;
 }
 
-void GgufWriter::write_part(Out& out, const Metadata& metadata, std::span<const Item> items) const {
+std::string GgufWriter::head_of(const Metadata& metadata, std::span<const Item> items) const {
   std::string head = "GGUF";
   put<uint32_t>(head, 3);
   put<uint64_t>(head, items.size());
@@ -235,6 +244,12 @@ void GgufWriter::write_part(Out& out, const Metadata& metadata, std::span<const 
     put(head, offset);
     offset += align_up(item.n_bytes, alignment());
   }
+  head.resize(align_up(head.size(), alignment()));
+  return head;
+}
+
+void GgufWriter::write_part(Out& out, const Metadata& metadata, std::span<const Item> items) const {
+  const std::string head = head_of(metadata, items);
   out.write(std::as_bytes(std::span(head)));
   for (const Item& item : items) {
     out.pad_to(alignment());
@@ -250,13 +265,19 @@ void GgufWriter::write_part(Out& out, const Metadata& metadata, std::span<const 
   out.pad_to(alignment());
 }
 
-uint64_t GgufWriter::write(const std::string& path) const {
+Metadata GgufWriter::whole_metadata() const {
   Metadata whole;
   for (const auto& [key, value] : metadata_.entries()) {
     if (!is_split_key(key)) whole.set(key, value);
   }
+  return whole;
+}
+
+std::string GgufWriter::head() const { return head_of(whole_metadata(), items_); }
+
+uint64_t GgufWriter::write(const std::string& path) const {
   Out out(path);
-  write_part(out, whole, items_);
+  write_part(out, whole_metadata(), items_);
   return out.finish();
 }
 

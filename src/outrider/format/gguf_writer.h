@@ -30,9 +30,7 @@ TensorSource from_memory(std::vector<std::byte> bytes);
 // A byte range of a file, opened when the data is asked for. Throws Error(kIo) then if it cannot be read.
 TensorSource from_file(std::string path, uint64_t offset, uint64_t n_bytes);
 // The data of a tensor of another model, unchanged.
-inline TensorSource from_tensor(const ModelFile& model, const Tensor& tensor) {
-  return from_file(model.path_of(tensor), tensor.offset, tensor.n_bytes);
-}
+TensorSource from_tensor(const ModelFile& model, const Tensor& tensor);
 
 // Plain numbers: from_values(std::vector<float>{...}) for a kF32 tensor.
 template <typename T>
@@ -52,6 +50,9 @@ class GgufWriter {
   // `dims`: 1 to 4, dims[0] contiguous and whole blocks of `type`. Names are unique and 1..63 bytes long.
   void add(std::string name, TensorType type, std::vector<uint64_t> dims, TensorSource source);
 
+  // What write() puts before the data: header, keys, tensor records, padding. The sources are not asked for.
+  std::string head() const;
+
   // Returns the size of the file. Throws Error(kIo) when it cannot be written; then nothing is left at `path`.
   uint64_t write(const std::string& path) const;
 
@@ -70,6 +71,8 @@ class GgufWriter {
   class Out;
 
   uint64_t alignment() const;
+  std::string head_of(const Metadata& metadata, std::span<const Item> items) const;
+  Metadata whole_metadata() const;
   void write_part(Out& out, const Metadata& metadata, std::span<const Item> items) const;
 
   Metadata metadata_;
