@@ -252,6 +252,26 @@ TEST(Logits, FailureLeavesNothingBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
 }
 
+// `arguments` under a signal after `seconds`, which the program must not outlive by long.
+Outcome interrupted_program(const std::string& arguments, const char* seconds) {
+  return run_program(arguments, "timeout --preserve-status -s INT -k 20 " + std::string(seconds));
+}
+
+TEST(Interrupt, ConversionsLeaveNothingBehind) {
+  const format::TempFolder folder;
+  // Many gigabytes: the signal comes long before the end.
+  const Outcome got = interrupted_program("synth " + folder / "m.gguf" + " --like mixtral-8x7b --layers 2", "0.5");
+  EXPECT_EQ(got.exit_code, 1);
+  EXPECT_EQ(got.err, "outrider: stopped by a signal, nothing was written\n");
+  EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
+}
+
+TEST(Interrupt, RunEndsInOrder) {
+  const Outcome got = interrupted_program("run " + kDemo + kPrompt + "-n -1 --ignore-eos --isa scalar --ctx 4096 --json -q", "2");
+  EXPECT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(json::parse(got.out)["finish_reason"], "cancelled");
+}
+
 TEST(Perplexity, ScoresSecondHalvesAndRefusesShortText) {
   const format::TempFolder folder;
   std::string text;

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "engine_flags.h"
+#include "interrupt.h"
 #include "outrider/base/error.h"
 #include "outrider/base/output_path.h"
 #include "outrider/observe/digest.h"
@@ -61,7 +62,8 @@ class Output {
 
 void logits(const LogitsFlags& flags) {
   const std::vector<int32_t> ids = parse_ids(flags.ids, "--ids");
-  auto loaded = load_model(flags.engine);
+  auto loaded = load_model(flags.engine, &interrupted());
+  catch_interrupts();
   Output out(flags.out);
   observe::Digest digest;
   loaded->engine->prefill(0, ids, [&](uint32_t, std::span<const float> row) {

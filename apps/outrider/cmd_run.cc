@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // outrider run: text from a prompt, or a conversation.
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -10,6 +9,7 @@
 #include "conversation.h"
 #include "engine_flags.h"
 #include "generate.h"
+#include "interrupt.h"
 #include "instruments.h"
 #include "outrider/base/error.h"
 #include "outrider/base/memory_budget.h"
@@ -19,12 +19,6 @@
 namespace outrider::apps {
 
 namespace {
-
-std::atomic<bool> g_cancel{false};  // set by the signal handler; the engine looks at it between layers
-
-void on_interrupt(int) {
-  if (g_cancel.exchange(true)) std::_Exit(130);  // a second one leaves at once
-}
 
 struct RunFlags {
   EngineFlags engine;
@@ -128,7 +122,7 @@ void converse(const RunFlags& flags, LoadedModel& loaded, const Instruments& ins
       if (!std::getline(std::cin, line)) break;
       if (line.empty()) continue;
     }
-    g_cancel = false;
+    interrupted() = false;
     conversation.add_user(line);
     const std::vector<int32_t> prompt = conversation.prompt();
     conversation.add_assistant(run_once(flags, loaded, instruments, prompt, history));
@@ -143,12 +137,9 @@ void run(const RunFlags& flags) {
   if (flags.chat && !flags.prompt_ids.empty()) fail(ErrorKind::kBadArgument, "--chat: wants text, not --prompt-ids");
   if (!flags.chat && !flags.system.empty()) fail(ErrorKind::kBadArgument, "--system: wants --chat, a plain prompt has no roles");
   engine::validate(sampler_options(flags.sampler));
-  auto loaded = load_model(flags.engine, &g_cancel);
-  struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  auto loaded = load_model(flags.engine, &interrupted());
   Instruments instruments(flags.instruments, flags.engine, *loaded);
+  catch_interrupts();
   if (flags.chat) {
     converse(flags, *loaded, instruments);
   } else {

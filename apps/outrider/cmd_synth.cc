@@ -5,6 +5,7 @@
 
 #include "command.h"
 #include "convert/synth_model.h"
+#include "interrupt.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
 #include "outrider/base/units.h"
@@ -53,9 +54,13 @@ void synth(const SynthFlags& flags, bool has_dense_type) {
   options.types = {dense, flags.type, dense};
   options.seed = flags.seed;
   options.n_threads = flags.n_threads != 0 ? flags.n_threads : core_budget().default_threads;
+  catch_interrupts();
   Progress bar("synth", flags.no_progress);
   const uint64_t n_bytes =
-      write_synth(flags.out_path, options, [&](uint64_t done, uint64_t total) { bar.update(done, total); });
+      write_synth(flags.out_path, options, [&](uint64_t done, uint64_t total) {
+        stop_if_interrupted();
+        bar.update(done, total);
+      });
   bar.finish();
   const Geometry& g = options.geometry;
   std::printf("%s: %s, %u layers, %u experts, top %u, %u tokens, seed %llu: %s\n", flags.out_path.c_str(),
