@@ -28,7 +28,7 @@ struct SimulateFlags {
   double lfu_half_life = 0;
   std::string drive = "3GB/s", link, lookahead;
   double floor_ms = 0, overlap = 0;
-  std::string svg, html;
+  std::string pool = "layer", svg, html;
   bool json = false;
 };
 
@@ -157,11 +157,15 @@ void simulate(const SimulateFlags& flags) {
   model.overlap = flags.overlap;
   parse_lookahead(flags.lookahead, model);
   const observe::Trace trace = observe::read_trace(flags.trace);
+  const bool is_pooled = flags.pool == "global";
+  const observe::Trace replayed = is_pooled ? whatif::pool_layers(trace) : trace;
+  const auto n_pooled = static_cast<uint32_t>(is_pooled ? trace.header().layers.size() : 1);
   std::vector<Result> results;
   for (const std::string& cache : flags.caches) {
     const uint32_t slots = slots_of(cache, trace.header());
     for (const std::string& policy : policies) {
-      whatif::Replay replay = replay_one(trace, policy, slots, flags);
+      whatif::Replay replay = replay_one(replayed, policy, slots * n_pooled, flags);
+      replay.slots_per_layer = slots;
       const whatif::Cost cost = whatif::predict_cost(trace, replay, model);
       results.push_back({std::move(replay), cost});
     }
@@ -186,6 +190,7 @@ void add_simulate(CLI::App& app) {
   command->add_option("TRACE", flags->trace, "File of run --trace, or of synth-trace")->required();
   command->add_option("--cache", flags->caches, "Cache sizes: slots per layer (8s), shares (25%) or bytes (2GiB)")->delimiter(',')->capture_default_str();
   command->add_option("--policy", flags->policies, "Policies, belady for the bound, or all")->delimiter(',')->capture_default_str();
+  command->add_option("--pool", flags->pool, "Slots of each layer, or one pool of as many for all (the engine has the former)")->check(CLI::IsMember({"layer", "global"}))->capture_default_str();
   command->add_option("--horizon", flags->horizon, "Also what a policy could do that knows this many passes to come");
   command->add_option("--lfu-half-life", flags->lfu_half_life, "Tokens in which counts halve (default: the trace's)")->check(CLI::Range(1.0, 1e12));
   command->add_option("--drive", flags->drive, "Rate of the drive")->capture_default_str();

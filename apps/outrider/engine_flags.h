@@ -27,7 +27,7 @@ struct EngineFlags {
   uint32_t n_threads = 0;
   std::string expert_cache = "auto";
   std::string memory;
-  std::string evict = "lru";
+  std::string evict = "guarded";
   double lfu_half_life = 256;
   std::string lookahead = "off";
   std::string io = "auto";

@@ -16,6 +16,12 @@ class DecayClock {
 
   // What one use adds to a count.
   double weight() const noexcept { return weight_; }
+  // What a use weighs on average when `n_tokens` tokens of one pass brought it: all but the last are past already.
+  double weight_in(uint32_t n_tokens) const noexcept {
+    if (n_tokens <= 1) return weight_;
+    const double per_token = std::exp2(-1 / half_life_tokens_);
+    return weight_ * (1 - std::exp2(-(n_tokens / half_life_tokens_))) / (n_tokens * (1 - per_token));
+  }
   // A count in uses of this moment.
   double now(double count) const noexcept { return count / weight_; }
 

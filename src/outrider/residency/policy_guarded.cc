@@ -2,6 +2,7 @@
 // guarded: the expert with the least heat leaves, where heat is frequency plus recency: a count that halves every
 // `half_life` tokens, and one that halves every few. What a prediction may push out is the guard's business, which the
 // placer asks beside every policy (guard.h). Ties: the older demand, then the lowest id.
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -15,7 +16,7 @@ namespace {
 
 // Chosen from traces: docs/policies.md, "The two memories of guarded".
 constexpr double kRecentHalfLifeTokens = 8;
-constexpr double kRecentShare = 4;  // a use weighs this much more while it is recent
+constexpr double kRecentShare = 8;  // a use weighs this much more while it is recent
 
 class GuardedPolicy final : public Policy {
  public:
@@ -24,10 +25,13 @@ class GuardedPolicy final : public Policy {
 
   void observe(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses) noexcept override {
     ++now_;
+    // The tokens of the pass are not told; the most used expert has nearly as many uses.
+    const uint32_t n_tokens = uses.empty() ? 0 : *std::ranges::max_element(uses);
+    const double lasting = lasting_.weight_in(n_tokens), recent = recent_.weight_in(n_tokens);
     for (size_t i = 0; i < experts.size(); ++i) {
       Count& count = counts_.at(layer, experts[i]);
-      count.lasting += lasting_.weight() * uses[i];
-      count.recent += recent_.weight() * uses[i];
+      count.lasting += lasting * uses[i];
+      count.recent += recent * uses[i];
       count.demand = now_;
     }
   }

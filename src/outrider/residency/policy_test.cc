@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "outrider/base/error.h"
 #include "outrider/base/test_rng.h"
+#include "outrider/residency/decay_clock.h"
 
 namespace outrider::residency {
 namespace {
@@ -115,6 +117,24 @@ TEST(Policy, ClassLruComparesPowersOfTwoThenAge) {
   EXPECT_EQ(victim_of(*policy, 0, {2, 1}), 2U);
   EXPECT_TRUE(policy->admit(0, 5, 3));   // class 0 for class 1
   EXPECT_FALSE(policy->admit(0, 5, 2));  // class 0 for class 2
+}
+
+// 600 tokens of a prompt are not 600 recent tokens: the next few outweigh what only the start of it used.
+TEST(Policy, GuardedSpreadsThePassOverItsTokens) {
+  const DecayClock clock(8);
+  EXPECT_DOUBLE_EQ(clock.weight_in(1), 1);
+  double sum = 0;
+  for (int i = 0; i < 40; ++i) sum += std::exp2(-i / 8.0);
+  EXPECT_NEAR(clock.weight_in(40) * 40, sum, 1e-9);
+  const auto policy = make_policy("guarded", kExperts, {.lfu_half_life_tokens = 64});
+  use(*policy, 0, {1, 2}, {600, 20});
+  policy->end_step(1200);
+  for (int i = 0; i < 6; ++i) {
+    use(*policy, 0, {3}, {1});
+    policy->end_step(1);
+  }
+  EXPECT_EQ(victim_of(*policy, 0, {1, 2, 3}), 2U);
+  EXPECT_EQ(victim_of(*policy, 0, {1, 3}), 1U);
 }
 
 TEST(Policy, GuardedWeighsFrequencyAndRecency) {

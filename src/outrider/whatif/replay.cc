@@ -183,4 +183,28 @@ Replay replay_horizon(const observe::Trace& trace, uint32_t slots_per_layer, uin
   return best;
 }
 
+observe::Trace pool_layers(const observe::Trace& trace) {
+  observe::TraceHeader header = trace.header();
+  std::vector<uint32_t> first;
+  uint32_t n_experts = 0;
+  for (const observe::TraceLayer& layer : header.layers) {
+    first.push_back(n_experts);
+    n_experts += layer.n_experts;
+  }
+  header.layers = {{.n_experts = n_experts, .slab_bytes = header.layers[0].slab_bytes}};
+  observe::Trace pooled(header);
+  std::vector<uint32_t> ids;
+  for (size_t step = 0; step < trace.n_steps(); ++step) {
+    pooled.begin_step(trace.step_rows(step));
+    for (size_t i = trace.first_demand(step); i < trace.first_demand(step + 1); ++i) {
+      const observe::TraceDemand demand = trace.demand(i);
+      ids.assign(demand.row_ids.begin(), demand.row_ids.end());
+      for (uint32_t& id : ids) id += first[demand.layer];
+      pooled.add_demand(0, ids);
+    }
+    pooled.end_step(trace.step_tokens(step));
+  }
+  return pooled;
+}
+
 }  // namespace outrider::whatif

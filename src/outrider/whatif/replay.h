@@ -32,4 +32,7 @@ Replay replay_belady(const observe::Trace& trace, uint32_t slots_per_layer);
 // would: the better of the two, so it says what that much foresight is worth.
 Replay replay_horizon(const observe::Trace& trace, uint32_t slots_per_layer, uint32_t horizon, double lfu_half_life_tokens);
 
+// The trace as if all layers shared one pool of slots: one layer with all experts. Layers keep their own demands.
+observe::Trace pool_layers(const observe::Trace& trace);
+
 }  // namespace outrider::whatif

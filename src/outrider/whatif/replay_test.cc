@@ -105,6 +105,17 @@ TEST(Replay, NoPolicyBeatsBeladyAndFullCachesMissOnce) {
   }
 }
 
+TEST(Replay, APoolOfAllLayersHoldsWhatTheLayersHold) {
+  TestRng rng(4);
+  const Trace trace = random_trace(rng, 100);
+  const Trace pooled = pool_layers(trace);
+  EXPECT_EQ(pooled.n_demands(), trace.n_demands());
+  EXPECT_EQ(replay_policy(pooled, "lru", 24, 256).demand_misses, replay_policy(trace, "lru", 12, 256).demand_misses);
+  // Slots may go where they are needed: the bound of the pool is no worse than that of layers.
+  EXPECT_GE(replay_belady(pooled, 24).hits, replay_belady(trace, 12).hits);
+  EXPECT_EQ(replay_policy(pooled, "lfu", 10, 256).demanded, replay_policy(trace, "lfu", 5, 256).demanded);
+}
+
 TEST(Replay, RefusesWhatCannotBe) {
   TestRng rng(3);
   const Trace trace = random_trace(rng, 3);
