@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <xxhash.h>
+#include <zstd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
 #include "outrider/base/error.h"
 #include "outrider/base/test_rng.h"
 #include "outrider/observe/trace_file.h"
+#include "outrider/observe/trace_record.h"
 
 namespace outrider::observe {
 namespace {
@@ -128,6 +132,36 @@ TEST_F(TraceFile, AnyChangedByteIsAnError) {
       ASSERT_NE(read_error(), "") << "byte " << i << " flipped by " << flip;
     }
   }
+}
+
+// Checksums stop chance; a file made with intent has right ones. Whatever the stream says, it is read or refused.
+TEST_F(TraceFile, HostileStreamsAreReadOrRefused) {
+  write_trace(path_, make(6));
+  const std::vector<char> whole = bytes();
+  const size_t header_at = kTraceMagic.size(), packed_at = header_at + sizeof(TraceBlockHeader);
+  TraceBlockHeader block;
+  std::memcpy(&block, whole.data() + header_at, sizeof block);
+  std::vector<char> raw(block.raw_bytes);
+  ASSERT_EQ(ZSTD_decompress(raw.data(), raw.size(), whole.data() + packed_at, block.packed_bytes), raw.size());
+  TestRng rng(3);
+  uint32_t n_read = 0, n_refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<char> stream = raw;
+    for (uint64_t n = 1 + rng.below(3); n > 0; --n) stream[rng.below(stream.size())] = static_cast<char>(rng.below(256));
+    std::vector<char> packed(ZSTD_compressBound(stream.size()));
+    packed.resize(ZSTD_compress(packed.data(), packed.size(), stream.data(), stream.size(), 1));
+    const TraceBlockHeader header = {.raw_bytes = block.raw_bytes, .packed_bytes = static_cast<uint32_t>(packed.size()),
+                                     .hash = XXH3_64bits(packed.data(), packed.size())};
+    std::vector<char> file(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(packed_at));
+    std::memcpy(file.data() + header_at, &header, sizeof header);
+    file.insert(file.end(), packed.begin(), packed.end());
+    set_bytes(file);
+    const std::string text = read_error();
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    ++(text.empty() ? n_read : n_refused);
+  }
+  EXPECT_GT(n_read, 0U);
+  EXPECT_GT(n_refused, 0U);
 }
 
 TEST_F(TraceFile, ErrorsSayWhatWasWanted) {

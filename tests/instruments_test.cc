@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The instruments as a program: run --trace and --stats, simulate, trace-info, fit, synth-trace; and on broken input.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "outrider/format/test_files.h"
+#include "program.h"
+
+namespace outrider {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using test::run_program;
+
+const std::string kDemo = std::string(OUTRIDER_SOURCE_DIR) + "/models/outrider-demo-q4_0.gguf";
+
+class Instruments : public ::testing::Test {
+ protected:
+  Instruments() { std::filesystem::create_directories(folder_); }
+  ~Instruments() override { std::filesystem::remove_all(folder_); }
+  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  static std::string output(const std::string& arguments) {
+    const Outcome outcome = run_program(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << ": " << outcome.err;
+    return outcome.out;
+  }
+  static json parsed(const std::string& arguments) { return json::parse(output(arguments + " --json"), nullptr, false); }
+  static std::string refusal(const std::string& arguments) {
+    const Outcome outcome = run_program(arguments);
+    EXPECT_EQ(outcome.exit_code, 1) << arguments << ": " << outcome.out;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    return outcome.err;
+  }
+  json run(const std::string& options) const {
+    return parsed("run " + kDemo + " -p 'The mount system call attaches the filesystem' -n 24 --temp 0 -q --lookahead off --no-warm " + options);
+  }
+  std::string text_of(const std::string& name) const {
+    std::ifstream in(file(name));
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::string folder_ = ::testing::TempDir() + "outrider_instruments_" + std::to_string(::getpid());
+};
+
+TEST_F(Instruments, SimulateSaysWhatTheRunSaid) {
+  const json live = run("--expert-cache 12s --evict lfu --lfu-half-life 50 --trace " + file("t"));
+  const json out = parsed("simulate " + file("t") + " --cache 12s,25% --policy lfu,belady --compute-floor 2 --drive 1GB/s --svg " + file("s.svg") +
+                          " --html " + file("s.html"));
+  ASSERT_EQ(out["results"].size(), 4U) << out;
+  EXPECT_EQ(out["results"][0]["hits"], live["experts"]["hits"]);
+  EXPECT_EQ(out["results"][0]["bytes"], live["experts"]["bytes_read"]);
+  EXPECT_EQ(out["results"][0]["slots_per_layer"], 12);
+  EXPECT_EQ(out["results"][2]["slots_per_layer"], 16);
+  EXPECT_GE(out["results"][1]["hits"], out["results"][0]["hits"]);
+  EXPECT_GT(out["results"][0]["ms_per_token"].get<double>(), 2);
+  EXPECT_NE(text_of("s.svg").find("<svg"), std::string::npos);
+  EXPECT_NE(text_of("s.html").find("<svg"), std::string::npos);
+  EXPECT_NE(output("simulate " + file("t") + " --cache 12s --policy all --horizon 4").find("horizon-4"), std::string::npos);
+  EXPECT_EQ(parsed("trace-info " + file("t"))["layers"].size(), 8U);
+  EXPECT_NE(output("trace-info " + file("t")).find("working set"), std::string::npos);
+  EXPECT_NE(output("trace-info --csv " + file("t")).find("step,tokens,layer"), std::string::npos);
+}
+
+TEST_F(Instruments, LedgerFits) {
+  const json live = run("--expert-cache 12s --stats-layers --stats " + file("l"));
+  std::ifstream in(file("l"));
+  uint64_t demanded = 0, n_lines = 0;
+  for (std::string line; std::getline(in, line); ++n_lines) demanded += json::parse(line)["demanded"].get<uint64_t>();
+  EXPECT_EQ(n_lines, 24U);  // one pass of the prompt, 23 tokens; the last one is not run
+  EXPECT_EQ(demanded, live["experts"]["demanded"]);
+  const json fit = parsed("fit " + file("l") + " --svg " + file("f.svg"));
+  EXPECT_EQ(fit["steps"], 23);
+  EXPECT_GE(fit["r2"].get<double>(), 0);
+  EXPECT_LE(fit["r2"].get<double>(), 1);
+  EXPECT_NE(text_of("f.svg").find("<svg"), std::string::npos);
+}
+
+TEST_F(Instruments, SyntheticTracesLikeARealOne) {
+  run("--expert-cache 100% --trace " + file("t"));
+  output("synth-trace " + file("s") + " --like " + file("t") + " --tokens 300 --seed 4");
+  const json info = parsed("trace-info " + file("s"));
+  EXPECT_EQ(info["tokens"], 300);
+  EXPECT_EQ(info["layers"].size(), 8U);
+  EXPECT_NEAR(info["overlap"].get<double>(), parsed("trace-info " + file("t"))["overlap"].get<double>(), 0.1);
+  EXPECT_NE(refusal("synth-trace " + file("s") + " --used 80 --experts 64").find("experts used is 80, wanted 1..64"), std::string::npos);
+}
+
+TEST_F(Instruments, RefusesInOneLine) {
+  std::ofstream(file("bad")) << "{\"step\":0}\nnonsense\n";
+  EXPECT_NE(refusal("simulate " + file("bad")).find("is not a trace"), std::string::npos);
+  EXPECT_NE(refusal("simulate " + file("none")).find("cannot be opened"), std::string::npos);
+  EXPECT_NE(refusal("fit " + file("bad")).find("line 1: has no number 'tokens'"), std::string::npos);
+  EXPECT_NE(refusal("trace-info " + kDemo).find("is not a trace"), std::string::npos);
+  output("synth-trace " + file("s") + " --tokens 20");
+  EXPECT_NE(refusal("simulate " + file("s") + " --policy best").find("valid: all, lru, lfu"), std::string::npos);
+  EXPECT_NE(refusal("simulate " + file("s") + " --cache 0s").find("less than one slot"), std::string::npos);
+  EXPECT_NE(refusal("simulate " + file("s") + " --drive fast").find("wanted a rate"), std::string::npos);
+  EXPECT_NE(refusal("simulate " + file("s") + " --lookahead width=4,precise=1").find("wanted width=N,precision=P"), std::string::npos);
+  EXPECT_NE(refusal("simulate " + file("s") + " --svg /nowhere/x.svg").find("cannot be written"), std::string::npos);
+  EXPECT_NE(refusal("run " + kDemo + " -p x -q --trace /nowhere/x").find("cannot be opened for writing"), std::string::npos);
+  EXPECT_NE(refusal("run " + kDemo + " -p x -q --stats-layers").find("wanted with --stats"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace outrider
