@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that ends in the activation format of the products: conversion of rows, SwiGLU, RMS norm. A warp makes a block
-// of 32; a block of activations never crosses warps.
+// Everything that ends in the activation format of the products: conversion of rows, SwiGLU, RMS norm. A warp makes a
+// block of 32; a block of activations never crosses warps.
 #include "outrider/cuda/device/quantize.cuh"
 #include "outrider/cuda/runtime.h"
 

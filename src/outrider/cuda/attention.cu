@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over chunks of 128 positions: one block of threads per (chunk, KV head, row) makes the (max, sum, out) of up to
-// eight query heads, a second kernel merges the chunks of a head in rising order. The chunk grid starts at position 0, so
-// a row's bits depend on its own history only.
-// Scores: a warp is the 32 lanes of the float law; the partial sums of 32 (position, head) pairs fold together, each step
-// halving the values a lane carries, which costs one shuffle a value and not five. Values: a thread owns element j and
-// goes through the positions in rising order. Both read the chunk from shared memory, where cp.async put it, if it fits.
+// Attention over chunks of 128 positions: one block of threads per (chunk, KV head, row) makes the (max, sum, out) of
+// up to eight query heads, a second kernel merges the chunks of a head in rising order. The chunk grid starts at
+// position 0, so a row's bits depend on its own history only. Scores: a warp is the 32 lanes of the float law; the
+// partial sums of 32 (position, head) pairs fold together, each step halving the values a lane carries, which costs one
+// shuffle a value and not five. Values: a thread owns element j and goes through the positions in rising order. Both
+// read the chunk from shared memory, where cp.async put it, if it fits.
 #include "outrider/cuda/device/functions.cuh"
 #include "outrider/cuda/ops.h"
 #include "outrider/cuda/runtime.h"
@@ -15,9 +15,10 @@ namespace {
 using kernels::kAttentionChunk;
 using kernels::KvType;
 
-constexpr uint32_t kThreads = 128;
+constexpr uint32_t kThreads = 256;
 constexpr uint32_t kWarps = kThreads / kWarp;
-constexpr uint32_t kMostStagedBytes = 96 * 1024;  // of K and V; larger rows are read from device memory directly
+// Of K and V. Larger rows, and caches whose strides are no multiple of 16 bytes, are read from device memory directly.
+constexpr uint32_t kMostStagedBytes = 96 * 1024;
 
 // A launch: the caller's arguments and what follows from them.
 struct Params {
@@ -38,9 +39,12 @@ __device__ __forceinline__ Range visible(const AttentionArgs& args, uint32_t row
 
 __device__ __forceinline__ float element(const uint8_t* row, KvType type, uint32_t j) {
   switch (type) {
-    case KvType::kF16: return f16_to_f32(reinterpret_cast<const uint16_t*>(row)[j]);
-    case KvType::kF32: return reinterpret_cast<const float*>(row)[j];
-    case KvType::kQ8_0: break;
+    case KvType::kF16:
+      return f16_to_f32(reinterpret_cast<const uint16_t*>(row)[j]);
+    case KvType::kF32:
+      return reinterpret_cast<const float*>(row)[j];
+    case KvType::kQ8_0:
+      break;
   }
   const uint8_t* block = row + j / 32 * 34;
   const float d = f16_to_f32(*reinterpret_cast<const uint16_t*>(block));
@@ -53,29 +57,35 @@ __device__ __forceinline__ void copy_async16(uint8_t* to, const uint8_t* from) {
                : "memory");
 }
 
-// Head vectors of the positions [begin, end) to shared memory, position p at (p mod 128) * stage, skewed as in memory.
-__device__ void stage_rows(uint8_t* to, uint32_t stage, const uint8_t* from, uint64_t stride, uint32_t row_bytes,
-                           Range range) {
-  const uint32_t pieces = (row_bytes + 31) / 16;
-  for (uint32_t i = threadIdx.x; i < (range.end - range.begin) * pieces; i += kThreads) {
-    const uint32_t p = range.begin + i / pieces;
-    const uint8_t* row = from + p * stride;
-    const auto skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row) & 15U);
-    const uint32_t at = i % pieces * 16;
-    if (at < skew + row_bytes) copy_async16(to + p % kAttentionChunk * stage + at, row - skew + at);
+__device__ __forceinline__ void copy_async4(float* to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
+
+// n head vectors to shared memory, as far from a multiple of 16 bytes as in memory: their stride is such a multiple.
+// Sixteen threads a vector.
+__device__ __forceinline__ void stage_rows(uint8_t* to, uint32_t stage, const uint8_t* from, uint64_t stride,
+                                           uint32_t row_bytes, uint32_t n) {
+  const auto skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) & 15U);
+  const uint32_t first = threadIdx.x % 16 * 16;
+  for (uint32_t i = threadIdx.x / 16; i < n; i += kThreads / 16) {
+    const uint8_t* row = from - skew + i * stride;
+    for (uint32_t at = first; at < skew + row_bytes; at += 256) copy_async16(to + i * stage + at, row + at);
   }
 }
 
+// Head vectors of the positions from the first visible one of the chunk.
 struct Rows {
-  const uint8_t* base;   // of the cache, this head
-  uint64_t stride;
-  const uint8_t* staged;  // or nullptr
-  uint32_t stage;
-  __device__ __forceinline__ const uint8_t* at(uint32_t p) const {
-    const uint8_t* row = base + p * stride;
-    if (staged == nullptr) return row;
-    return staged + p % kAttentionChunk * stage + (reinterpret_cast<uintptr_t>(row) & 15U);
-  }
+  const uint8_t* first;
+  uint64_t step;
+  __device__ __forceinline__ const uint8_t* at(uint32_t i) const { return first + i * step; }
+};
+// The same in shared memory, which the compiler can tell, with 32-bit steps.
+struct StagedRows {
+  const uint8_t* first;
+  uint32_t step;
+  __device__ __forceinline__ const uint8_t* at(uint32_t i) const { return first + i * step; }
 };
 
 // One step of the fold for kHalf pairs of values; lanes with bit kHalf set go on with the upper ones.
@@ -100,29 +110,45 @@ __device__ __forceinline__ float fold_values(float (&values)[32], uint32_t lane)
   return values[0];
 }
 
-// Scores of the chunk for kHeads heads: e[p][h], positions shared out over warps 32 / kHeads at a time.
-template <uint32_t kHeads, KvType kType>
-__device__ __forceinline__ void score_chunk(const AttentionArgs& args, const Rows& keys, Range range, const float* q,
+// Scores of the chunk for kHeads heads: e[p][h], positions shared out over warps 32 / kHeads at a time. kWidth: dk
+// where it is known, which keeps q in registers; 0: any.
+template <uint32_t kHeads, KvType kType, uint32_t kWidth, typename AnyRows>
+__device__ __forceinline__ void score_chunk(const AttentionArgs& args, const AnyRows& keys, Range range, const float* q,
                                             float (*e)[kHeads]) {
   constexpr uint32_t kPositions = 32 / kHeads;
+  constexpr uint32_t kSteps = kWidth / kWarp;
   const uint32_t lane = threadIdx.x % kWarp;
+  float own[kHeads][kSteps + 1];
+  if constexpr (kSteps != 0) {
+#pragma unroll
+    for (uint32_t h = 0; h < kHeads; ++h) {
+#pragma unroll
+      for (uint32_t step = 0; step < kSteps; ++step) own[h][step] = q[h * kWidth + step * kWarp + lane];
+    }
+  }
   for (uint32_t p0 = range.begin + threadIdx.x / kWarp * kPositions; p0 < range.end; p0 += kWarps * kPositions) {
     float values[32] = {};
     const uint8_t* rows[kPositions];
 #pragma unroll
-    for (uint32_t i = 0; i < kPositions; ++i) rows[i] = keys.at(p0 + i < range.end ? p0 + i : p0);
-    for (uint32_t j = lane; j < args.dk; j += kWarp) {
+    for (uint32_t i = 0; i < kPositions; ++i) rows[i] = keys.at((p0 + i < range.end ? p0 + i : p0) - range.begin);
+    const auto join = [&](uint32_t j, uint32_t step) {
       float k[kPositions];
 #pragma unroll
       for (uint32_t i = 0; i < kPositions; ++i) k[i] = element(rows[i], kType, j);
 #pragma unroll
       for (uint32_t h = 0; h < kHeads; ++h) {
-        const float q_j = q[h * args.dk + j];
+        const float q_j = kWidth != 0 ? own[h][step] : q[h * args.dk + j];
 #pragma unroll
         for (uint32_t i = 0; i < kPositions; ++i) {
           values[i * kHeads + h] = __fmaf_rn(q_j, k[i], values[i * kHeads + h]);
         }
       }
+    };
+    if constexpr (kWidth != 0) {
+#pragma unroll
+      for (uint32_t step = 0; step < kSteps; ++step) join(step * kWarp + lane, step);
+    } else {
+      for (uint32_t j = lane; j < args.dk; j += kWarp) join(j, 0);
     }
     const float score = __fmul_rn(args.scale, fold_values(values, lane));
     const uint32_t p = p0 + lane / kHeads;
@@ -158,14 +184,46 @@ __device__ __forceinline__ float2 exponentiate(float (*e)[kHeads], uint32_t h, R
 template <typename Body>
 __device__ __forceinline__ void with_type(KvType type, Body body) {
   switch (type) {
-    case KvType::kF16: body.template operator()<KvType::kF16>(); break;
-    case KvType::kF32: body.template operator()<KvType::kF32>(); break;
-    case KvType::kQ8_0: body.template operator()<KvType::kQ8_0>(); break;
+    case KvType::kF16:
+      body.template operator()<KvType::kF16>();
+      break;
+    case KvType::kF32:
+      body.template operator()<KvType::kF32>();
+      break;
+    case KvType::kQ8_0:
+      body.template operator()<KvType::kQ8_0>();
+      break;
+  }
+}
+
+// out_j of the heads: two threads share an element, each with half of the heads, where there are enough heads.
+template <uint32_t kHeads, KvType kType, typename AnyRows>
+__device__ __forceinline__ void add_values(const AttentionArgs& args, const AnyRows& values, Range range,
+                                           const float (*e)[kHeads], uint32_t n_heads, uint64_t head_stride,
+                                           float* outs) {
+  constexpr uint32_t kParts = kHeads >= 4 ? 2 : 1;
+  constexpr uint32_t kOwn = kHeads / kParts;
+  const float(*first)[kHeads] = e + range.begin % kAttentionChunk;
+  const uint32_t n = range.end - range.begin;
+  for (uint32_t i = threadIdx.x; i < args.dv * kParts; i += kThreads) {
+    const uint32_t j = i % args.dv;
+    const uint32_t h0 = i / args.dv * kOwn;
+    float o[kOwn] = {};
+#pragma unroll 8
+    for (uint32_t pos = 0; pos < n; ++pos) {
+      const float v = element(values.at(pos), kType, j);
+#pragma unroll
+      for (uint32_t h = 0; h < kOwn; ++h) o[h] = __fmaf_rn(first[pos][h0 + h], v, o[h]);
+    }
+#pragma unroll
+    for (uint32_t h = 0; h < kOwn; ++h) {
+      if (h0 + h < n_heads) outs[(h0 + h) * head_stride + j] = o[h];
+    }
   }
 }
 
 // Scratch: outs (row, head, chunk, dv), then (m, l) pairs (row, head, chunk).
-template <uint32_t kHeads>
+template <uint32_t kHeads, uint32_t kWidth, bool kStaged>
 __global__ void __launch_bounds__(kThreads) chunk_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) uint8_t shared[];
   __shared__ __align__(16) float e[kAttentionChunk][kHeads];
@@ -181,106 +239,141 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(const __grid_constant__
   const Range range{max(all.begin, chunk * kAttentionChunk), min(all.end, (chunk + 1) * kAttentionChunk)};
   if (range.begin >= range.end) return;
 
-  uint8_t* k_staged = shared;
+  const auto* k_base = reinterpret_cast<const uint8_t*>(args.k_cache) + static_cast<uint64_t>(kv_head) * p.k_row_bytes +
+                       range.begin * args.k_stride;
+  const auto* v_base = reinterpret_cast<const uint8_t*>(args.v_cache) + static_cast<uint64_t>(kv_head) * p.v_row_bytes +
+                       range.begin * args.v_stride;
   uint8_t* v_staged = shared + kAttentionChunk * p.k_stage;
   auto* q = reinterpret_cast<float*>(v_staged + kAttentionChunk * p.v_stage);
-  const Rows keys{reinterpret_cast<const uint8_t*>(args.k_cache) + static_cast<uint64_t>(kv_head) * p.k_row_bytes,
-                  args.k_stride, p.k_stage != 0 ? k_staged : nullptr, p.k_stage};
-  const Rows values{reinterpret_cast<const uint8_t*>(args.v_cache) + static_cast<uint64_t>(kv_head) * p.v_row_bytes,
-                    args.v_stride, p.v_stage != 0 ? v_staged : nullptr, p.v_stage};
-  if (p.k_stage != 0) stage_rows(k_staged, p.k_stage, keys.base, args.k_stride, p.k_row_bytes, range);
-  asm volatile("cp.async.commit_group;" ::: "memory");
-  if (p.v_stage != 0) stage_rows(v_staged, p.v_stage, values.base, args.v_stride, p.v_row_bytes, range);
-  asm volatile("cp.async.commit_group;" ::: "memory");
+  if constexpr (kStaged) {
+    stage_rows(shared, p.k_stage, k_base, args.k_stride, p.k_row_bytes, range.end - range.begin);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    stage_rows(v_staged, p.v_stage, v_base, args.v_stride, p.v_row_bytes, range.end - range.begin);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
   const float* from = args.q + (static_cast<uint64_t>(row) * args.n_heads + head) * args.dk;
   for (uint32_t i = threadIdx.x; i < kHeads * args.dk; i += kThreads) q[i] = i < n_heads * args.dk ? from[i] : 0.0F;
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
+  if constexpr (kStaged) asm volatile("cp.async.wait_group 1;" ::: "memory");
   __syncthreads();
-  with_type(args.k_type, [&]<KvType kType>() { score_chunk<kHeads, kType>(args, keys, range, q, e); });
+  with_type(args.k_type, [&]<KvType kType>() {
+    if constexpr (kStaged) {
+      const StagedRows keys{shared + (reinterpret_cast<uintptr_t>(k_base) & 15U), p.k_stage};
+      score_chunk<kHeads, kType, kWidth>(args, keys, range, q, e);
+    } else {
+      score_chunk<kHeads, kType, kWidth>(args, Rows{k_base, args.k_stride}, range, q, e);
+    }
+  });
   __syncthreads();
   const uint64_t first_slot = (static_cast<uint64_t>(row) * args.n_heads + head) * p.n_chunks + blockIdx.x;
-  float* outs = args.scratch;
-  auto* pairs = reinterpret_cast<float2*>(
-      outs + static_cast<uint64_t>(args.n_rows) * args.n_heads * p.n_chunks * ((args.dv + 1) / 2 * 2));
+  auto* pairs = reinterpret_cast<float2*>(args.scratch + static_cast<uint64_t>(args.n_rows) * args.n_heads *
+                                                             p.n_chunks * ((args.dv + 1) / 2 * 2));
   for (uint32_t h = threadIdx.x / kWarp; h < n_heads; h += kWarps) {
     const float2 pair = exponentiate<kHeads>(e, h, range);
     if (threadIdx.x % kWarp == 0) pairs[first_slot + static_cast<uint64_t>(h) * p.n_chunks] = pair;
   }
-  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  if constexpr (kStaged) asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
-  for (uint32_t j = threadIdx.x; j < args.dv; j += kThreads) {
-    float o[kHeads] = {};
-    with_type(args.v_type, [&]<KvType kType>() {
-#pragma unroll 4
-      for (uint32_t pos = range.begin; pos < range.end; ++pos) {
-        const float v = element(values.at(pos), kType, j);
-#pragma unroll
-        for (uint32_t h = 0; h < kHeads; ++h) o[h] = __fmaf_rn(e[pos % kAttentionChunk][h], v, o[h]);
-      }
-    });
-#pragma unroll
-    for (uint32_t h = 0; h < kHeads; ++h) {
-      if (h < n_heads) outs[(first_slot + static_cast<uint64_t>(h) * p.n_chunks) * args.dv + j] = o[h];
+  float* outs = args.scratch + first_slot * args.dv;
+  const uint64_t head_stride = static_cast<uint64_t>(p.n_chunks) * args.dv;
+  with_type(args.v_type, [&]<KvType kType>() {
+    if constexpr (kStaged) {
+      const StagedRows values{v_staged + (reinterpret_cast<uintptr_t>(v_base) & 15U), p.v_stage};
+      add_values<kHeads, kType>(args, values, range, e, n_heads, head_stride, outs);
+    } else {
+      add_values<kHeads, kType>(args, Rows{v_base, args.v_stride}, range, e, n_heads, head_stride, outs);
     }
-  }
+  });
 }
 
 constexpr uint32_t kMergeThreads = 128;
+constexpr uint32_t kMergeWarps = kMergeThreads / kWarp;
+constexpr uint32_t kMergeAhead = 64;  // outs fetched before the first is used: the merge itself is a chain
 
-// One block a (head, row). Maxima of 32 chunks at a time by a warp scan, so that the factors of all are made at once; the
-// sums then go chunk by chunk.
-__global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ Params p) {
-  const AttentionArgs& args = p.args;
+// What merging one chunk needs: the factors of what came before and of the chunk, and its l.
+struct MergeStep {
+  float old_factor, new_factor, l, unused;
+};
+
+// The steps of the chunks [begin, begin + 128), a thread a chunk: maxima by a scan within warps, then over warps.
+__device__ __forceinline__ void make_steps(const float2* pairs, uint32_t begin, uint32_t last, float& m_total,
+                                           MergeStep* steps, float* warp_max) {
+  const float none = __uint_as_float(0xFF800000U);
   const uint32_t lane = threadIdx.x % kWarp;
+  const uint32_t warp = threadIdx.x / kWarp;
+  const uint32_t chunk = begin + threadIdx.x;
+  const float2 pair = chunk < last ? pairs[chunk] : make_float2(none, 0.0F);
+  float m = pair.x;  // inclusive maximum over the chunks up to this one
+  for (uint32_t step = 1; step < kWarp; step *= 2) {
+    const float earlier = __shfl_up_sync(kAllLanes, m, step);
+    if (lane >= step) m = earlier > m ? earlier : m;
+  }
+  __syncthreads();  // the steps and maxima of the round before are used up
+  if (lane == kWarp - 1) warp_max[warp] = m;
+  __syncthreads();
+  float before_warp = m_total;
+  for (uint32_t w = 0; w < kMergeWarps; ++w) {
+    if (w < warp) before_warp = warp_max[w] > before_warp ? warp_max[w] : before_warp;
+    m_total = warp_max[w] > m_total ? warp_max[w] : m_total;
+  }
+  float before = __shfl_up_sync(kAllLanes, m, 1);
+  before = lane == 0 ? before_warp : before_warp > before ? before_warp : before;
+  m = before_warp > m ? before_warp : m;
+  steps[threadIdx.x] = {exp_f32(__fsub_rn(before, m)), exp_f32(__fsub_rn(pair.x, m)), pair.y, 0};
+  __syncthreads();
+}
+
+// 128 elements of one (head, row) a block. The factors of 128 chunks are made at once; the sums then go chunk by chunk.
+__global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ Params p) {
+  __shared__ __align__(16) MergeStep steps[kMergeThreads];
+  __shared__ float warp_max[kMergeWarps];
+  __shared__ float fetched[kMergeAhead][kMergeThreads];  // each thread reads what it fetched
+  const AttentionArgs& args = p.args;
   const uint32_t head = blockIdx.x;
   const uint32_t row = blockIdx.y;
+  const uint32_t j = blockIdx.z * kMergeThreads + threadIdx.x;
+  const uint32_t read_j = j < args.dv ? j : args.dv - 1;
   const Range all = visible(args, row);
   const uint32_t first = all.begin / kAttentionChunk - p.first_chunk;
   const uint32_t last = (all.end + kAttentionChunk - 1) / kAttentionChunk - p.first_chunk;
   const uint64_t slot = (static_cast<uint64_t>(row) * args.n_heads + head) * p.n_chunks;
-  const auto* pairs = reinterpret_cast<const float2*>(
-      args.scratch + static_cast<uint64_t>(args.n_rows) * args.n_heads * p.n_chunks * ((args.dv + 1) / 2 * 2));
-  const float none = __uint_as_float(0xFF800000U);
-  for (uint32_t j = threadIdx.x; j < (args.dv + kMergeThreads - 1) / kMergeThreads * kMergeThreads; j += kMergeThreads) {
-    const uint32_t read_j = j < args.dv ? j : args.dv - 1;
-    float m_total = none;
-    float l_total = 0;
-    float o_total = 0;
-    for (uint32_t begin = first; begin < last; begin += kWarp) {
-      const uint32_t chunk = begin + lane;
-      const float2 pair = chunk < last ? pairs[slot + chunk] : make_float2(none, 0.0F);
-      float m = pair.x;  // inclusive maximum over the chunks up to this one
-      for (uint32_t step = 1; step < kWarp; step *= 2) {
-        const float earlier = __shfl_up_sync(kAllLanes, m, step);
-        if (lane >= step) m = earlier > m ? earlier : m;
+  const auto* pairs = reinterpret_cast<const float2*>(args.scratch + static_cast<uint64_t>(args.n_rows) * args.n_heads *
+                                                                         p.n_chunks * ((args.dv + 1) / 2 * 2));
+  float m_total = __uint_as_float(0xFF800000U);
+  float l_total = 0;
+  float o_total = 0;
+  for (uint32_t begin = first; begin < last; begin += kMergeThreads) {
+    make_steps(pairs + slot, begin, last, m_total, steps, warp_max);
+    const uint32_t n = last - begin < kMergeThreads ? last - begin : kMergeThreads;
+    const float* outs = args.scratch + (slot + begin) * args.dv + read_j;
+    for (uint32_t at = 0; at < n; at += kMergeAhead) {
+      const uint32_t count = n - at < kMergeAhead ? n - at : kMergeAhead;
+      for (uint32_t i = 0; i < count; ++i)
+        copy_async4(&fetched[i][threadIdx.x], outs + static_cast<uint64_t>(at + i) * args.dv);
+      asm volatile("cp.async.commit_group;" ::: "memory");
+      asm volatile("cp.async.wait_group 0;" ::: "memory");
+      uint32_t i = 0;
+      if (begin + at == first) {  // nothing to merge with yet
+        l_total = steps[0].l;
+        o_total = fetched[0][threadIdx.x];
+        i = 1;
       }
-      m = m_total > m ? m_total : m;
-      float before = __shfl_up_sync(kAllLanes, m, 1);
-      if (lane == 0) before = m_total;
-      const float old_factor = exp_f32(__fsub_rn(before, m));
-      const float new_factor = exp_f32(__fsub_rn(pair.x, m));
-      m_total = __shfl_sync(kAllLanes, m, 31);
-      const uint32_t n = last - begin < kWarp ? last - begin : kWarp;
 #pragma unroll 8
-      for (uint32_t i = 0; i < n; ++i) {
-        const float a = __shfl_sync(kAllLanes, old_factor, i);
-        const float b = __shfl_sync(kAllLanes, new_factor, i);
-        const float l = __shfl_sync(kAllLanes, pair.y, i);
-        const float o = args.scratch[(slot + begin + i) * args.dv + read_j];
-        const bool is_first = begin + i == first;  // nothing to merge with yet
-        l_total = is_first ? l : __fmaf_rn(l, b, __fmul_rn(l_total, a));
-        o_total = is_first ? o : __fmaf_rn(o, b, __fmul_rn(o_total, a));
+      for (; i < count; ++i) {
+        const MergeStep step = steps[at + i];
+        l_total = __fmaf_rn(step.l, step.new_factor, __fmul_rn(l_total, step.old_factor));
+        o_total = __fmaf_rn(fetched[i][threadIdx.x], step.new_factor, __fmul_rn(o_total, step.old_factor));
       }
     }
-    if (args.sink != nullptr) {
-      const float sink = args.sink[head];
-      const float m = sink > m_total ? sink : m_total;
-      const float old_factor = exp_f32(__fsub_rn(m_total, m));
-      l_total = __fmaf_rn(l_total, old_factor, exp_f32(__fsub_rn(sink, m)));
-      o_total = __fmul_rn(o_total, old_factor);
-    }
-    if (j < args.dv) args.out[(static_cast<uint64_t>(row) * args.n_heads + head) * args.dv + j] = __fdiv_rn(o_total, l_total);
   }
+  if (args.sink != nullptr) {
+    const float sink = args.sink[head];
+    const float m = sink > m_total ? sink : m_total;
+    const float old_factor = exp_f32(__fsub_rn(m_total, m));
+    l_total = __fmaf_rn(l_total, old_factor, exp_f32(__fsub_rn(sink, m)));
+    o_total = __fmul_rn(o_total, old_factor);
+  }
+  if (j < args.dv)
+    args.out[(static_cast<uint64_t>(row) * args.n_heads + head) * args.dv + j] = __fdiv_rn(o_total, l_total);
 }
 
 Params params_of(const AttentionArgs& args) noexcept {
@@ -290,7 +383,8 @@ Params params_of(const AttentionArgs& args) noexcept {
   p.v_row_bytes = static_cast<uint32_t>(kernels::kv_row_bytes(args.v_type, args.dv));
   const uint32_t k_stage = (p.k_row_bytes + 31) / 16 * 16;
   const uint32_t v_stage = (p.v_row_bytes + 31) / 16 * 16;
-  if (kAttentionChunk * (k_stage + v_stage) <= kMostStagedBytes) p.k_stage = k_stage, p.v_stage = v_stage;
+  const bool is_even = args.k_stride % 16 == 0 && args.v_stride % 16 == 0;
+  if (is_even && kAttentionChunk * (k_stage + v_stage) <= kMostStagedBytes) p.k_stage = k_stage, p.v_stage = v_stage;
   const uint32_t first_end = args.position + 1;
   const uint32_t begin = args.window != 0 && first_end > args.window ? first_end - args.window : 0;
   p.first_chunk = begin / kAttentionChunk;
@@ -298,15 +392,24 @@ Params params_of(const AttentionArgs& args) noexcept {
   return p;
 }
 
-template <uint32_t kHeads>
+template <uint32_t kHeads, uint32_t kWidth, bool kStaged>
 void launch_chunks(const Params& p, uint32_t group, cudaStream_t stream) {
   const uint32_t shared = kAttentionChunk * (p.k_stage + p.v_stage) + kHeads * p.args.dk * 4;
+  const auto kernel = chunk_kernel<kHeads, kWidth, kStaged>;
   if (shared > 40 * 1024) {
-    cuda_check(cudaFuncSetAttribute(chunk_kernel<kHeads>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+    cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
                "cudaFuncSetAttribute(chunk_kernel)", shared);
   }
   const dim3 grid(p.n_chunks, p.args.n_kv_heads * ((group + kHeads - 1) / kHeads), p.args.n_rows);
-  chunk_kernel<kHeads><<<grid, kThreads, shared, stream>>>(p);
+  kernel<<<grid, kThreads, shared, stream>>>(p);
+}
+
+// 128 is the width of most models.
+template <uint32_t kHeads>
+void launch_chunks(const Params& p, uint32_t group, cudaStream_t stream) {
+  if (p.k_stage == 0) return launch_chunks<kHeads, 0, false>(p, group, stream);
+  if (p.args.dk == 128) return launch_chunks<kHeads, 128, true>(p, group, stream);
+  launch_chunks<kHeads, 0, true>(p, group, stream);
 }
 
 }  // namespace
@@ -330,7 +433,8 @@ void attention(const AttentionArgs& args, cudaStream_t stream) {
     launch_chunks<8>(p, group, stream);
   }
   check_launch("chunk_kernel");
-  merge_kernel<<<dim3(args.n_heads, args.n_rows), kMergeThreads, 0, stream>>>(p);
+  merge_kernel<<<dim3(args.n_heads, args.n_rows, (args.dv + kMergeThreads - 1) / kMergeThreads), kMergeThreads, 0,
+                 stream>>>(p);
   check_launch("merge_kernel");
 }
 

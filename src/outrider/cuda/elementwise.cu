@@ -27,12 +27,14 @@ __global__ void combine_kernel(const __grid_constant__ CombineArgs args) {
   }
   if (args.shared != nullptr) {
     const float shared = args.shared[row * d + j];
-    sum = args.shared_gate != nullptr ? __fmaf_rn(sigmoid_f32(args.shared_gate[row]), shared, sum) : __fadd_rn(sum, shared);
+    sum = args.shared_gate != nullptr ? __fmaf_rn(sigmoid_f32(args.shared_gate[row]), shared, sum)
+                                      : __fadd_rn(sum, shared);
   }
   args.x[row * d + j] = __fadd_rn(args.x[row * d + j], sum);
 }
 
 constexpr uint32_t kArgmaxThreads = 1024;
+constexpr uint32_t kArgmaxAtOnce = 16;
 
 // Whether candidate (a, i) beats (b, j); an index of n is no candidate.
 __device__ __forceinline__ bool beats(float a, uint32_t i, float b, uint32_t j, uint32_t n) {
@@ -40,18 +42,26 @@ __device__ __forceinline__ bool beats(float a, uint32_t i, float b, uint32_t j, 
   return j == n || a > b || (a == b && i < j);
 }
 
-__global__ void __launch_bounds__(kArgmaxThreads) argmax_kernel(const float* x, uint64_t row_stride, uint32_t n, uint32_t* index) {
+__global__ void __launch_bounds__(kArgmaxThreads)
+    argmax_kernel(const float* x, uint64_t row_stride, uint32_t n, uint32_t* index) {
   __shared__ float values[kArgmaxThreads / kWarp];
   __shared__ uint32_t indices[kArgmaxThreads / kWarp];
   x += blockIdx.x * row_stride;
   float value = 0;
   uint32_t best = n;
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < n; i += kArgmaxThreads) {
-    const float candidate = x[i];
-    if (best == n ? candidate == candidate : candidate > value) {
-      value = candidate;
-      best = i;
+  for (uint32_t begin = threadIdx.x; begin < n; begin += kArgmaxAtOnce * kArgmaxThreads) {
+    float candidates[kArgmaxAtOnce];  // all read before the first is compared; NaN never wins
+#pragma unroll
+    for (uint32_t u = 0; u < kArgmaxAtOnce; ++u) {
+      const uint32_t i = begin + u * kArgmaxThreads;
+      candidates[u] = i < n ? x[i] : __uint_as_float(0x7FC00000U);
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < kArgmaxAtOnce; ++u) {
+      if (best == n ? candidates[u] == candidates[u] : candidates[u] > value) {
+        value = candidates[u];
+        best = begin + u * kArgmaxThreads;
+      }
     }
   }
   const auto reduce = [&]() {

@@ -56,9 +56,15 @@ __global__ void store_kv_kernel(const __grid_constant__ StoreKvArgs args, uint64
   std::byte* row = args.cache + (args.position + static_cast<uint64_t>(blockIdx.y)) * args.stride + head * row_bytes;
   for (uint32_t i = lane; i < args.width; i += kWarp) {
     switch (args.type) {
-      case kernels::KvType::kF16: reinterpret_cast<uint16_t*>(row)[i] = f32_to_f16(x[i]); break;
-      case kernels::KvType::kF32: reinterpret_cast<float*>(row)[i] = x[i]; break;
-      case kernels::KvType::kQ8_0: store_q8_0(x[i], lane, row + i / 32 * 34); break;  // width is a multiple of 32
+      case kernels::KvType::kF16:
+        reinterpret_cast<uint16_t*>(row)[i] = f32_to_f16(x[i]);
+        break;
+      case kernels::KvType::kF32:
+        reinterpret_cast<float*>(row)[i] = x[i];
+        break;
+      case kernels::KvType::kQ8_0:
+        store_q8_0(x[i], lane, row + i / 32 * 34);
+        break;  // width is a multiple of 32
     }
   }
 }

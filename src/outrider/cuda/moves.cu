@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slabs of weights from host memory: batched copies, and a kernel that reads pinned memory itself. Which wins at which size
-// and how they share the link: docs/cuda.md "Moves".
+// Slabs of weights from host memory: batched copies, and a kernel that reads pinned memory itself. Which wins at which
+// size and how they share the link: docs/cuda.md "Moves".
 #include "outrider/cuda/ops.h"
 #include "outrider/cuda/runtime.h"
 
@@ -48,7 +48,8 @@ void copy_batch(const Move* moves, uint32_t n, cudaStream_t stream) {
     cudaMemcpyAttributes attributes{};
     attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
     size_t first = 0;
-    cuda_check(cudaMemcpyBatchAsync(to, from, sizes, count, &attributes, &first, 1, stream), "cudaMemcpyBatchAsync", count);
+    cuda_check(cudaMemcpyBatchAsync(to, from, sizes, count, &attributes, &first, 1, stream), "cudaMemcpyBatchAsync",
+               count);
   }
 #else
   for (uint32_t i = 0; i < n; ++i) copy_to_device(moves[i].to, moves[i].from, moves[i].n_bytes, stream);

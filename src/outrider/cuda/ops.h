@@ -47,8 +47,8 @@ void quantize_act(const float* x, uint64_t x_stride, uint32_t n_rows, uint32_t k
 // ---- products ----
 
 // One weight matrix of a launch, or one expert of it, and the tokens that take part. Output row of its token i:
-// pair_begin + i. `weights` is 16-byte aligned and stored as in the file, row after row; bytes up to the next multiple of 16
-// past its last row are readable.
+// pair_begin + i. `weights` is 16-byte aligned and stored as in the file, row after row; bytes up to the next multiple
+// of 16 past its last row are readable.
 struct ProductJob {
   const std::byte* weights = nullptr;
   const std::byte* gate = nullptr;  // gated products: same shape and type as `weights` (up)
@@ -58,16 +58,16 @@ struct ProductJob {
 
 struct ProductArgs {
   format::TensorType type = format::TensorType::kF32;
-  uint32_t n_rows = 0, k = 0;         // k a whole number of blocks
-  ProductJob job;                     // used when `jobs` is nullptr
-  const ProductJob* jobs = nullptr;   // (n_jobs) in device memory: experts of one shape and type
+  uint32_t n_rows = 0, k = 0;        // k a whole number of blocks
+  ProductJob job;                    // used when `jobs` is nullptr
+  const ProductJob* jobs = nullptr;  // (n_jobs) in device memory: experts of one shape and type
   uint32_t n_jobs = 1;
-  uint32_t most_pairs = 0;            // largest n_pairs of any job: chooses the kernel, never a bit
-  numerics::Activations x;            // the form that activation_form(type) names
+  uint32_t most_pairs = 0;               // largest n_pairs of any job: chooses the kernel, never a bit
+  numerics::Activations x;               // the form that activation_form(type) names
   const uint32_t* token_rows = nullptr;  // row of x for each pair; nullptr: the pair's own number
-  float* out = nullptr;               // out[pair * out_stride + r]
+  float* out = nullptr;                  // out[pair * out_stride + r]
   uint64_t out_stride = 0;
-  Codebooks codebooks;                // types without an integer unit
+  Codebooks codebooks;  // types without an integer unit
 };
 
 // kernels/matmul.h for every weight type: integer units, or dequantised weights by the float law.
@@ -79,13 +79,14 @@ inline constexpr uint32_t kMostRowTokens = 16;
 bool has_unit(format::TensorType type) noexcept;
 
 struct GatedArgs {
-  ProductArgs in;        // jobs carry weights (up) and gate; in.out may be nullptr; n_rows a multiple of 32
-  float alpha = 0;       // not 0: the clamped SwiGLU of gpt-oss
+  ProductArgs in;   // jobs carry weights (up) and gate; in.out may be nullptr; n_rows a multiple of 32
+  float alpha = 0;  // not 0: the clamped SwiGLU of gpt-oss
   float limit = 0;
-  QuantizedRows hidden;  // (pairs, n_rows): swiglu(gate . x, up . x) as activations of the product after it; or q nullptr
+  QuantizedRows
+      hidden;  // (pairs, n_rows): swiglu(gate . x, up . x) as activations of the product after it; or q nullptr
 };
-// Gate, up and SwiGLU in one launch, with the activation format of the result; in.out gets the f32 values if not nullptr.
-// Types with an integer unit.
+// Gate, up and SwiGLU in one launch, with the activation format of the result; in.out gets the f32 values if not
+// nullptr. Types with an integer unit.
 void gated_product(const GatedArgs& args, cudaStream_t stream);
 
 // What gated_product does after its products, for the many tokens that go through product() twice: rows of
@@ -100,8 +101,8 @@ struct ActivateArgs {
 };
 void activate(const ActivateArgs& args, cudaStream_t stream);
 
-// sum = +0; rank by rank sum_j = fma(weight, expert_j, sum_j); then the shared expert; then x_j + sum_j (docs/numerics.md
-// "Experts"). Fields as engine::CombineArgs, in device memory.
+// sum = +0; rank by rank sum_j = fma(weight, expert_j, sum_j); then the shared expert; then x_j + sum_j
+// (docs/numerics.md "Experts"). Fields as engine::CombineArgs, in device memory.
 struct CombineArgs {
   float* x = nullptr;                  // (rows, d_model), in place
   const float* expert_out = nullptr;   // (pairs, d_model)
@@ -117,26 +118,26 @@ void combine(const CombineArgs& args, cudaStream_t stream);
 
 // Rows of n: y = w * (x * r), kernels/rms_norm.h, and the result as activations of the products after it.
 struct RmsNormArgs {
-  const float* x = nullptr;       // row t at x + t * x_stride
+  const float* x = nullptr;  // row t at x + t * x_stride
   uint64_t x_stride = 0;
   const float* weight = nullptr;  // (n) or nullptr
   float eps = 0;
   uint32_t n = 0, n_rows = 0;
-  float* y = nullptr;             // may be x
+  float* y = nullptr;  // may be x
   uint64_t y_stride = 0;
-  QuantizedRows quantized;        // q nullptr: not wanted; else n is a multiple of 32
+  QuantizedRows quantized;  // q nullptr: not wanted; else n is a multiple of 32
 };
 void rms_norm(const RmsNormArgs& args, cudaStream_t stream);
 
 // Head vectors in place: an RMS norm per head when `norm` is not nullptr (QK norm), then the rotation, kernels/rope.h.
 struct RopeArgs {
-  float* x = nullptr;               // row t, head h at x + t * row_stride + h * width
+  float* x = nullptr;  // row t, head h at x + t * row_stride + h * width
   uint64_t row_stride = 0;
   uint32_t n_rows = 0, n_heads = 0, width = 0;
-  const float* norm = nullptr;      // (width)
+  const float* norm = nullptr;  // (width)
   float eps = 0;
-  const float* cos_sin = nullptr;   // row t at cos_sin + t * n_rot
-  uint32_t n_rot = 0;               // 0: no rotation
+  const float* cos_sin = nullptr;  // row t at cos_sin + t * n_rot
+  uint32_t n_rot = 0;              // 0: no rotation
   kernels::RopePairing pairing = kernels::RopePairing::kHalves;
 };
 void rope(const RopeArgs& args, cudaStream_t stream);
@@ -154,21 +155,21 @@ struct StoreKvArgs {
 };
 void store_kv(const StoreKvArgs& args, cudaStream_t stream);
 
-// kernels/attention.h for n_rows queries at positions position, position + 1, ...: row t sees [begin_t, position + t + 1)
-// with begin_t = position + t + 1 - window, at least 0 (window 0: no window).
+// kernels/attention.h for n_rows queries at positions position, position + 1, ...: row t sees [begin_t, position + t +
+// 1) with begin_t = position + t + 1 - window, at least 0 (window 0: no window).
 struct AttentionArgs {
-  const float* q = nullptr;           // (n_rows, n_heads, dk)
-  const std::byte* k_cache = nullptr; // position p, kv head g at k_cache + p * k_stride + g * kv_row_bytes(k_type, dk)
+  const float* q = nullptr;            // (n_rows, n_heads, dk)
+  const std::byte* k_cache = nullptr;  // position p, kv head g at k_cache + p * k_stride + g * kv_row_bytes(k_type, dk)
   const std::byte* v_cache = nullptr;
   uint64_t k_stride = 0, v_stride = 0;
   kernels::KvType k_type = kernels::KvType::kF16, v_type = kernels::KvType::kF16;
-  uint32_t dk = 0, dv = 0;            // at most kMostHeadWidth
+  uint32_t dk = 0, dv = 0;  // at most kMostHeadWidth
   uint32_t n_rows = 1, n_heads = 0, n_kv_heads = 0;
   uint32_t position = 0, window = 0;
   float scale = 1;
-  const float* sink = nullptr;        // (n_heads)
-  float* scratch = nullptr;           // attention_scratch_floats()
-  float* out = nullptr;               // (n_rows, n_heads, dv)
+  const float* sink = nullptr;  // (n_heads)
+  float* scratch = nullptr;     // attention_scratch_floats()
+  float* out = nullptr;         // (n_rows, n_heads, dv)
 };
 inline constexpr uint32_t kMostHeadWidth = 576;
 uint64_t attention_scratch_floats(const AttentionArgs& args) noexcept;
@@ -180,9 +181,9 @@ struct RouteArgs {
   const float* logits = nullptr;          // (n_rows, n_experts)
   const float* selection_bias = nullptr;  // (n_experts) or nullptr
   uint32_t n_rows = 0;
-  uint32_t* ids = nullptr;                // (n_rows, n_used)
-  float* weights = nullptr;               // (n_rows, n_used)
-  uint32_t* failed = nullptr;             // (n_rows)
+  uint32_t* ids = nullptr;     // (n_rows, n_used)
+  float* weights = nullptr;    // (n_rows, n_used)
+  uint32_t* failed = nullptr;  // (n_rows)
 };
 inline constexpr uint32_t kMostExperts = 1025;
 void route(const RouteArgs& args, cudaStream_t stream);

@@ -23,6 +23,7 @@ __device__ void softmax(float* values, uint32_t n, uint32_t lane) {
   float m = values[0];
   for (uint32_t i = lane; i < n; i += kWarp) m = values[i] > m ? values[i] : m;
   m = warp_max(m);
+  __syncwarp();  // everyone has read what is written next
   float sum = 0;
   for (uint32_t i = lane; i < n; i += kWarp) {
     values[i] = exp_f32(__fsub_rn(values[i], m));
@@ -39,7 +40,8 @@ __device__ float score_of(RouterScore score, float logit) {
   return logit;
 }
 
-__device__ void keep_best_groups(const kernels::RouterSpec& spec, float* selection, float* group_values, uint32_t lane) {
+__device__ void keep_best_groups(const kernels::RouterSpec& spec, float* selection, float* group_values,
+                                 uint32_t lane) {
   const float none = __uint_as_float(0xFF800000U);
   const uint32_t group_size = spec.n_experts / spec.n_groups;
   for (uint32_t g = lane; g < spec.n_groups; g += kWarp) {

@@ -37,7 +37,8 @@ DeviceInfo open_device(int ordinal) {
   const cudaError_t status = cudaGetDeviceCount(&n_devices);
   if (status != cudaSuccess) {
     ignore(cudaGetLastError());
-    fail(ErrorKind::kEnvironment, "cuda: no usable device: {} ({})", cudaGetErrorString(status), cudaGetErrorName(status));
+    fail(ErrorKind::kEnvironment, "cuda: no usable device: {} ({})", cudaGetErrorString(status),
+         cudaGetErrorName(status));
   }
   if (ordinal < 0 || ordinal >= n_devices) {
     fail(ErrorKind::kEnvironment, "cuda: device {} wanted, but there are {} (numbered from 0)", ordinal, n_devices);
@@ -64,7 +65,9 @@ DeviceInfo open_device(int ordinal) {
   return info;
 }
 
-Stream::Stream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+Stream::Stream() {
+  cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
 Stream::~Stream() {
   if (stream_ != nullptr) ignore(cudaStreamDestroy(stream_));
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device layer: streams, events, device memory and pinned host memory as move-only types, and what is read of a
 // device once. Every runtime call is checked; an error names the call, its sizes and the device.
-// Why thin: kernels take a cudaStream_t and plain pointers, so that a launch allocates nothing, synchronizes nothing and
-// can be captured in a graph. Threads: thread-compatible; the objects belong to the device that was current when made.
+// Why thin: kernels take a cudaStream_t and plain pointers, so that a launch allocates nothing, synchronizes nothing
+// and can be captured in a graph. Threads: thread-compatible; the objects belong to the device that was current when
+// made.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,8 +36,8 @@ struct DeviceInfo {
 
 inline constexpr uint32_t kLeastSm = 80;  // int8 m16n8k32, cp.async
 
-// Makes device `ordinal` the current one and reads it. Throws Error(kEnvironment), one line, when there is no driver, no
-// such device, or one older than kLeastSm.
+// Makes device `ordinal` the current one and reads it. Throws Error(kEnvironment), one line, when there is no driver,
+// no such device, or one older than kLeastSm.
 DeviceInfo open_device(int ordinal);
 
 class Stream {

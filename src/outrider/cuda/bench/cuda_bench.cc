@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda_bench [GROUP...]: rates of the device kernels, in GB/s or TOP/s and as a share of the measured copy rate or of the
-// card's int8 peak. Groups: rows experts tiles attention small moves (all). CSV on stdout.
-// Method: a graph of launches that rotate over more memory than the L2 holds is replayed; the figure is the median of
-// kRepeats replays between two events, with the fastest and the slowest beside it. Inputs are random, not zero. The bits of
-// the same kernels are cuda_test's business.
+// cuda_bench [GROUP...]: rates of the device kernels, in GB/s or TOP/s and as a share of the measured copy rate or of
+// the card's int8 peak. Groups: rows experts tiles attention small moves (all). CSV on stdout. Method: a graph of
+// launches that rotate over more memory than the L2 holds is replayed; the figure is the median of kRepeats replays
+// between two events, with the fastest and the slowest beside it. Inputs are random, not zero. The bits of the same
+// kernels are cuda_test's business.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -21,7 +21,7 @@ namespace {
 using format::TensorType;
 
 constexpr int kRepeats = 7;
-constexpr double kInt8PeakTops = 1979;  // dense int8 of an H200 SXM, NVIDIA's data sheet
+constexpr double kInt8PeakTops = 1979;      // dense int8 of an H200 SXM, NVIDIA's data sheet
 constexpr uint64_t kRotate = 600ULL << 20;  // bytes to rotate over: ten times an H200's L2
 
 struct Times {
@@ -65,11 +65,12 @@ struct Bench {
   double copy_rate = 0;  // bytes read plus written a second
   DeviceBuffer noise;    // random bytes with finite f16 wherever a scale may lie
 
-  void row(const std::string& name, const Times& t, uint64_t launches, double work, const char* unit, double ceiling) const {
+  void row(const std::string& name, const Times& t, uint64_t launches, double work, const char* unit,
+           double ceiling) const {
     const double rate = work / t.median;
     std::printf("%s,%.2f,%.2f,%.2f,%.1f,%s,%.1f%%\n", name.c_str(), t.median / static_cast<double>(launches) * 1e6,
-                t.best / static_cast<double>(launches) * 1e6, t.worst / static_cast<double>(launches) * 1e6, rate * 1e-9, unit,
-                100 * rate / ceiling);
+                t.best / static_cast<double>(launches) * 1e6, t.worst / static_cast<double>(launches) * 1e6,
+                rate * 1e-9, unit, 100 * rate / ceiling);
     std::fflush(stdout);
   }
 };
@@ -82,7 +83,8 @@ DeviceBuffer random_memory(uint64_t n_bytes, uint64_t seed) {
   DeviceBuffer memory(n_bytes + 64);
   const uint64_t span = pattern.size() * 8;
   for (uint64_t at = 0; at < n_bytes; at += span) {
-    cuda_check(cudaMemcpy(memory.data() + at, pattern.data(), std::min(span, n_bytes - at), cudaMemcpyHostToDevice), "fill");
+    cuda_check(cudaMemcpy(memory.data() + at, pattern.data(), std::min(span, n_bytes - at), cudaMemcpyHostToDevice),
+               "fill");
   }
   return memory;
 }
@@ -95,14 +97,19 @@ void measure_copy(Bench& bench) {
     cuda_check(cudaMemcpyAsync(b.data(), a.data(), n_bytes, cudaMemcpyDeviceToDevice, bench.stream.get()), "copy");
   });
   bench.copy_rate = 2.0 * static_cast<double>(n_bytes) / t.median;
-  bench.row("copy 4 GiB device to device (read + written)", t, 1, 2.0 * static_cast<double>(n_bytes), "GB/s", bench.copy_rate);
+  bench.row("copy 4 GiB device to device (read + written)", t, 1, 2.0 * static_cast<double>(n_bytes), "GB/s",
+            bench.copy_rate);
 }
 
 // Activations for the products: rows of k.
 struct Acts {
   Acts(const Bench& bench, uint32_t n_rows, uint32_t k)
-      : f32(static_cast<uint64_t>(n_rows) * k * 4), q(static_cast<uint64_t>(n_rows) * k), d(q.n_bytes() / 8), sum32(q.n_bytes() / 8),
-        sum16(q.n_bytes() / 8), k_(k) {
+      : f32(static_cast<uint64_t>(n_rows) * k * 4),
+        q(static_cast<uint64_t>(n_rows) * k),
+        d(q.n_bytes() / 8),
+        sum32(q.n_bytes() / 8),
+        sum16(q.n_bytes() / 8),
+        k_(k) {
     std::vector<float> x(static_cast<uint64_t>(n_rows) * k);
     Random rng(7);
     for (float& value : x) value = rng.uniform(-1, 1);
@@ -118,7 +125,7 @@ struct Acts {
   uint32_t k_;
 };
 
-const TensorType kMainTypes[] = {TensorType::kQ4_0, TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ5_K,
+const TensorType kMainTypes[] = {TensorType::kQ4_0, TensorType::kQ8_0,  TensorType::kQ4_K,   TensorType::kQ5_K,
                                  TensorType::kQ6_K, TensorType::kMXFP4, TensorType::kIQ4_NL, TensorType::kIQ4_XS};
 
 std::string type_name(TensorType type) { return std::string(format::type_info(type).name); }
@@ -172,12 +179,14 @@ void bench_experts(const Bench& bench, uint32_t n_used, uint32_t d_model, uint32
       jobs.push_back({jobs[i].weights + 2 * in_bytes, nullptr, jobs[i].pair_begin, n_tokens});
     }
     const DeviceBuffer jobs_device(jobs.size() * sizeof(ProductJob));
-    cuda_check(cudaMemcpy(jobs_device.data(), jobs.data(), jobs_device.n_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+    cuda_check(cudaMemcpy(jobs_device.data(), jobs.data(), jobs_device.n_bytes(), cudaMemcpyHostToDevice),
+               "cudaMemcpy");
     GatedArgs in;
     in.in.type = type, in.in.n_rows = d_ff, in.in.k = d_model, in.in.n_jobs = n_used, in.in.most_pairs = n_tokens;
     in.in.x = x.view(), in.in.token_rows = rows_device.as<uint32_t>(), in.hidden = hidden.rows();
     ProductArgs down;
-    down.type = type, down.n_rows = d_model, down.k = d_ff, down.n_jobs = n_used, down.most_pairs = n_tokens, down.x = hidden.view();
+    down.type = type, down.n_rows = d_model, down.k = d_ff, down.n_jobs = n_used, down.most_pairs = n_tokens,
+    down.x = hidden.view();
     down.out = out.as<float>(), down.out_stride = d_model;
     const auto run = [&](bool with_in, bool with_down) {
       return time_graph(bench.stream, [&] {
@@ -192,9 +201,12 @@ void bench_experts(const Bench& bench, uint32_t n_used, uint32_t d_model, uint32
     const std::string shape = type_name(type) + " " + std::to_string(n_used) + " of " + std::to_string(d_model) + "x" +
                               std::to_string(d_ff) + " tokens " + std::to_string(n_tokens);
     const double all = static_cast<double>(layers * n_used);
-    bench.row("experts gate+up " + shape, run(true, false), layers, all * static_cast<double>(2 * in_bytes), "GB/s", bench.copy_rate);
-    bench.row("experts down " + shape, run(false, true), layers, all * static_cast<double>(down_bytes), "GB/s", bench.copy_rate);
-    bench.row("experts layer " + shape, run(true, true), layers, all * static_cast<double>(slab), "GB/s", bench.copy_rate);
+    bench.row("experts gate+up " + shape, run(true, false), layers, all * static_cast<double>(2 * in_bytes), "GB/s",
+              bench.copy_rate);
+    bench.row("experts down " + shape, run(false, true), layers, all * static_cast<double>(down_bytes), "GB/s",
+              bench.copy_rate);
+    bench.row("experts layer " + shape, run(true, true), layers, all * static_cast<double>(slab), "GB/s",
+              bench.copy_rate);
   }
 }
 
@@ -217,7 +229,8 @@ void bench_tiles(const Bench& bench) {
         }
       });
       const double ops = 2.0 * kRows * kK * n_tokens * static_cast<double>(copies);
-      bench.row("tiles " + type_name(type) + " 8192x4096 tokens " + std::to_string(n_tokens), t, copies, ops, "GOP/s", kInt8PeakTops * 1e12);
+      bench.row("tiles " + type_name(type) + " 8192x4096 tokens " + std::to_string(n_tokens), t, copies, ops, "GOP/s",
+                kInt8PeakTops * 1e12);
     }
   }
 }
@@ -235,7 +248,8 @@ void bench_attention(const Bench& bench) {
       const DeviceBuffer out(n_heads * kWidth * 4);
       AttentionArgs args;
       args.q = q.f32.as<float>(), args.k_stride = row, args.v_stride = row, args.k_type = type, args.v_type = type;
-      args.dk = kWidth, args.dv = kWidth, args.n_heads = n_heads, args.n_kv_heads = kKvHeads, args.position = kContext - 1;
+      args.dk = kWidth, args.dv = kWidth, args.n_heads = n_heads, args.n_kv_heads = kKvHeads,
+      args.position = kContext - 1;
       args.scale = 0.01F, args.out = out.as<float>();
       const DeviceBuffer scratch(attention_scratch_floats(args) * 4);
       args.scratch = scratch.as<float>();
@@ -247,7 +261,8 @@ void bench_attention(const Bench& bench) {
         }
       });
       const char* const names[] = {"f16", "f32", "q8_0"};
-      bench.row(std::string("attention decode ") + names[static_cast<int>(type)] + " 32768 positions heads " + std::to_string(n_heads) + "/4 width 128",
+      bench.row(std::string("attention decode ") + names[static_cast<int>(type)] + " 32768 positions heads " +
+                    std::to_string(n_heads) + "/4 width 128",
                 t, layers, static_cast<double>(2 * side * layers), "GB/s", bench.copy_rate);
     }
   }
@@ -265,12 +280,20 @@ void bench_small(const Bench& bench) {
     bench.row("small " + name, t, kLaunches, static_cast<double>(kLaunches), "G launches/s", 1e30);
   };
   const cudaStream_t s = bench.stream.get();
-  one("rms_norm and codes 2048", [&] { rms_norm({x.f32.as<float>(), 2048, x.f32.as<float>(), 1e-6F, 2048, 1, y.as<float>(), 2048, x.rows()}, s); });
+  one("rms_norm and codes 2048", [&] {
+    rms_norm({x.f32.as<float>(), 2048, x.f32.as<float>(), 1e-6F, 2048, 1, y.as<float>(), 2048, x.rows()}, s);
+  });
   one("quantize_act 2048", [&] { quantize_act(x.f32.as<float>(), 2048, 1, 2048, x.rows(), s); });
   kernels::RouterSpec spec;
   spec.n_experts = 128, spec.n_used = 8, spec.normalize = true;
-  one("route 128 of 8", [&] { route({spec, x.f32.as<float>(), nullptr, 1, ids.as<uint32_t>(), weights.as<float>(), failed.as<uint32_t>()}, s); });
-  one("qk norm and rope 32x128", [&] { rope({x.f32.as<float>(), 4096, 1, 32, 128, x.f32.as<float>(), 1e-6F, x.f32.as<float>(), 128, kernels::RopePairing::kHalves}, s); });
+  one("route 128 of 8", [&] {
+    route({spec, x.f32.as<float>(), nullptr, 1, ids.as<uint32_t>(), weights.as<float>(), failed.as<uint32_t>()}, s);
+  });
+  one("qk norm and rope 32x128", [&] {
+    rope({x.f32.as<float>(), 4096, 1, 32, 128, x.f32.as<float>(), 1e-6F, x.f32.as<float>(), 128,
+          kernels::RopePairing::kHalves},
+         s);
+  });
   one("add 2048", [&] { add(y.as<float>(), x.f32.as<float>(), 2048, s); });
   one("argmax 151936", [&] { argmax(y.as<float>(), 151936, 151936, 1, ids.as<uint32_t>(), s); });
 }
@@ -299,20 +322,29 @@ void bench_moves(const Bench& bench) {
     };
     constexpr double kLink = 63e9;  // PCIe 5.0 x16 less its encoding
     const std::string size = " " + std::to_string(slab >> 10) + " KiB x " + std::to_string(n);
-    bench.row("move one by one" + size, time_stream(bench.stream, [&] {
-      for (const Move& m : moves) copy_to_device(m.to, m.from, m.n_bytes, bench.stream.get());
-    }), n, bytes, "GB/s", kLink);
-    bench.row("move batched" + size, time_stream(bench.stream, [&] { copy_batch(moves.data(), n, bench.stream.get()); }), n, bytes, "GB/s", kLink);
-    bench.row("move gathered" + size, time_stream(bench.stream, [&] { gathered(0, n, bench.stream); }), n, bytes, "GB/s", kLink);
+    bench.row("move one by one" + size,
+              time_stream(bench.stream,
+                          [&] {
+                            for (const Move& m : moves) copy_to_device(m.to, m.from, m.n_bytes, bench.stream.get());
+                          }),
+              n, bytes, "GB/s", kLink);
+    bench.row("move batched" + size,
+              time_stream(bench.stream, [&] { copy_batch(moves.data(), n, bench.stream.get()); }), n, bytes, "GB/s",
+              kLink);
+    bench.row("move gathered" + size, time_stream(bench.stream, [&] { gathered(0, n, bench.stream); }), n, bytes,
+              "GB/s", kLink);
     Event fork, join;
-    bench.row("move half batched, half gathered" + size, time_stream(bench.stream, [&] {
-      fork.record(bench.stream);
-      fork.make_wait(other);
-      gathered(n / 2, n - n / 2, other);
-      copy_batch(moves.data(), n / 2, bench.stream.get());
-      join.record(other);
-      join.make_wait(bench.stream);
-    }), n, bytes, "GB/s", kLink);
+    bench.row("move half batched, half gathered" + size,
+              time_stream(bench.stream,
+                          [&] {
+                            fork.record(bench.stream);
+                            fork.make_wait(other);
+                            gathered(n / 2, n - n / 2, other);
+                            copy_batch(moves.data(), n / 2, bench.stream.get());
+                            join.record(other);
+                            join.make_wait(bench.stream);
+                          }),
+              n, bytes, "GB/s", kLink);
   }
 }
 
@@ -321,8 +353,9 @@ int run(int argc, char** argv) {
   bench.info = open_device(0);
   int driver = 0;
   cuda_check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
-  std::printf("# %s, sm_%u, %u multiprocessors, L2 %llu MiB, driver CUDA %d, runtime %d\n", bench.info.name.c_str(), bench.info.sm,
-              bench.info.n_multiprocessors, static_cast<unsigned long long>(bench.info.l2_bytes >> 20), driver, CUDART_VERSION);
+  std::printf("# %s, sm_%u, %u multiprocessors, L2 %llu MiB, driver CUDA %d, runtime %d\n", bench.info.name.c_str(),
+              bench.info.sm, bench.info.n_multiprocessors, static_cast<unsigned long long>(bench.info.l2_bytes >> 20),
+              driver, CUDART_VERSION);
   std::printf("case,us median,us best,us worst,rate,unit,share\n");
   const auto wanted = [&](const char* group) {
     return argc <= 1 || std::any_of(argv + 1, argv + argc, [&](const char* arg) { return std::string(arg) == group; });

@@ -50,7 +50,9 @@ __device__ __forceinline__ void load_words(const uint8_t* p, uint32_t (&out)[N])
   }
 }
 
-__device__ __forceinline__ float load_half(const uint8_t* p) { return f16_to_f32(*reinterpret_cast<const uint16_t*>(p)); }
+__device__ __forceinline__ float load_half(const uint8_t* p) {
+  return f16_to_f32(*reinterpret_cast<const uint16_t*>(p));
+}
 
 // Subtracts kOffset from four unsigned codes below 128 + kOffset: (c + (128 - kOffset)) ^ 128, without carries.
 template <uint32_t kOffset>
@@ -63,13 +65,16 @@ __device__ __forceinline__ uint32_t spread_bits(uint32_t four) { return ((four &
 
 // Eight nibbles to their values: low nibbles (elements 4w ..) to `low`, high ones to `high`. `table` is 16 int8.
 __device__ __forceinline__ void look_up(uint32_t nibbles, const uint32_t (&table)[4], int32_t& low, int32_t& high) {
+  // A selector of __byte_perm has three bits for one of eight bytes, so each code is looked up in both halves of the
+  // table, and its fourth bit chooses between the two.
+  const uint32_t three = nibbles & 0x77777777U;
+  const uint32_t choice = 0x32103210U | ((nibbles & 0x88888888U) >> 1);
   uint32_t mixed[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const uint32_t four = nibbles >> (16 * i);
-    const uint32_t below = __byte_perm(table[0], table[1], four & 0x7777U);
-    const uint32_t above = __byte_perm(table[2], table[3], four & 0x7777U);
-    mixed[i] = __byte_perm(below, above, 0x3210U | ((four & 0x8888U) >> 1));
+    const uint32_t below = __byte_perm(table[0], table[1], three >> (16 * i));
+    const uint32_t above = __byte_perm(table[2], table[3], three >> (16 * i));
+    mixed[i] = __byte_perm(below, above, choice >> (16 * i));
   }
   low = static_cast<int32_t>(__byte_perm(mixed[0], mixed[1], 0x6420));
   high = static_cast<int32_t>(__byte_perm(mixed[0], mixed[1], 0x7531));
@@ -94,7 +99,9 @@ __device__ __forceinline__ void look_up_block(const uint32_t (&qs)[4], BlockCode
   for (int i = 0; i < 4; ++i) look_up(qs[i], table, codes.words[i], codes.words[4 + i]);
 }
 
-constexpr int alignment_of(uint32_t bytes) { return bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1; }
+constexpr int alignment_of(uint32_t bytes) {
+  return bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
+}
 
 // clang-format off: the traits of a type on one line
 template <typename Layout, bool kMinIn, bool kHalvesIn>

@@ -11,7 +11,7 @@ constexpr uint32_t kWarps = 4;
 constexpr uint32_t kTokensAtOnce = 4;  // each element is widened once for this many
 
 template <TensorType kType>
-__global__ void __launch_bounds__(kWarps * kWarp)
+__global__ void __launch_bounds__(kWarps* kWarp)
     float_rows_kernel(const __grid_constant__ ProductParams p, const __grid_constant__ Codebooks books) {
   const ProductJob job = p.jobs != nullptr ? p.jobs[blockIdx.y] : p.job;
   const uint32_t lane = threadIdx.x % kWarp;
@@ -60,11 +60,14 @@ __global__ void embed_kernel(const uint8_t* weights, uint64_t row_bytes, uint32_
 
 void float_product(const ProductArgs& args, const ProductParams& p, cudaStream_t stream) {
   switch (args.type) {
-#define OUTRIDER_CASE(type) \
-  case TensorType::type: launch_float_rows<TensorType::type>(args, p, stream); break;
+#define OUTRIDER_CASE(type)                               \
+  case TensorType::type:                                  \
+    launch_float_rows<TensorType::type>(args, p, stream); \
+    break;
     OUTRIDER_CUDA_TYPES(OUTRIDER_CASE)
 #undef OUTRIDER_CASE
-    default: break;
+    default:
+      break;
   }
   check_launch("float_rows_kernel");
 }
@@ -76,13 +79,14 @@ void embed(format::TensorType type, const std::byte* weights, uint32_t k, const 
   const dim3 grid((k + 255) / 256, n_tokens);
   const auto* bytes = reinterpret_cast<const uint8_t*>(weights);
   switch (type) {
-#define OUTRIDER_CASE(type)                                                                              \
-  case TensorType::type:                                                                                 \
+#define OUTRIDER_CASE(type)                                                                                \
+  case TensorType::type:                                                                                   \
     embed_kernel<TensorType::type><<<grid, 256, 0, stream>>>(bytes, row_bytes, k, tokens, codebooks, out); \
     break;
     OUTRIDER_CUDA_TYPES(OUTRIDER_CASE)
 #undef OUTRIDER_CASE
-    default: break;
+    default:
+      break;
   }
   check_launch("embed_kernel");
 }

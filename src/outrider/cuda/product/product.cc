@@ -34,9 +34,7 @@ ProductParams params_of(const ProductArgs& args) {
   return p;
 }
 
-bool is_empty(const ProductArgs& args) noexcept {
-  return args.n_rows == 0 || args.n_jobs == 0 || args.most_pairs == 0;
-}
+bool is_empty(const ProductArgs& args) noexcept { return args.n_rows == 0 || args.n_jobs == 0 || args.most_pairs == 0; }
 
 }  // namespace
 
@@ -72,9 +70,12 @@ struct BookBytes {
   uint64_t n_bytes;
 };
 const BookBytes kBooks[] = {
-    {numerics::kIq2XxsGrid.data(), sizeof numerics::kIq2XxsGrid}, {numerics::kIq2XsGrid.data(), sizeof numerics::kIq2XsGrid},
-    {numerics::kIq2SGrid.data(), sizeof numerics::kIq2SGrid},     {numerics::kIq3XxsGrid.data(), sizeof numerics::kIq3XxsGrid},
-    {numerics::kIq3SGrid.data(), sizeof numerics::kIq3SGrid},     {numerics::kIq1Grid.data(), sizeof numerics::kIq1Grid},
+    {numerics::kIq2XxsGrid.data(), sizeof numerics::kIq2XxsGrid},
+    {numerics::kIq2XsGrid.data(), sizeof numerics::kIq2XsGrid},
+    {numerics::kIq2SGrid.data(), sizeof numerics::kIq2SGrid},
+    {numerics::kIq3XxsGrid.data(), sizeof numerics::kIq3XxsGrid},
+    {numerics::kIq3SGrid.data(), sizeof numerics::kIq3SGrid},
+    {numerics::kIq1Grid.data(), sizeof numerics::kIq1Grid},
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 // Tiles for many tokens: 64 rows by 64 tokens a block of 256 threads, 16 by 32 a warp, on the int8 tensor cores. One
 // mma.m16n8k32 gives the exact integers of one block b for 16 rows and 8 tokens; each joins its lane b mod 8 by fma in
 // rising b, which is the law itself: a thread keeps eight accumulators an output, 128 registers.
-// The bound: a block of 32 costs an output 64 integer operations on the tensor cores and at least three on the f32 units
-// (widen, d_w * d_a, fma), which is 32 % of the H200's dense int8 peak however the rest is done (docs/cuda.md).
+// The bound: a block of 32 costs an output 64 integer operations on the tensor cores and at least three on the f32
+// units (widen, d_w * d_a, fma), which is 32 % of the H200's dense int8 peak however the rest is done (docs/cuda.md).
 // Weights arrive raw by cp.async, are decoded once per block into int8, and meet the codes of the activations.
 #pragma once
 
@@ -15,9 +15,9 @@ namespace {
 constexpr uint32_t kTileRows = 64;
 constexpr uint32_t kTileTokens = 64;
 constexpr uint32_t kTileThreads = 256;
-constexpr uint32_t kStepBlocks = 8;     // blocks of 32 elements a step
-constexpr uint32_t kCodeStride = 288;   // 256 bytes of codes and 32 of padding: fragments read without bank conflicts
-constexpr uint32_t kNTiles = 4;         // of 8 tokens, a warp
+constexpr uint32_t kStepBlocks = 8;    // blocks of 32 elements a step
+constexpr uint32_t kCodeStride = 288;  // 256 bytes of codes and 32 of padding: fragments read without bank conflicts
+constexpr uint32_t kNTiles = 4;        // of 8 tokens, a warp
 
 // Four accumulators start at 1.5 * 2^23 as f32 bits: integers below 2^22 added to it widen by one subtraction.
 constexpr int32_t kWidenBits = 0x4B400000;
@@ -25,15 +25,16 @@ constexpr float kWiden = 12582912.0F;
 
 __device__ __forceinline__ float widened(int32_t sum) { return __fsub_rn(__int_as_float(sum), kWiden); }
 
+// Sums start at kWidenBits, from registers that stay as they are.
 __device__ __forceinline__ void mma_k32(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(kWidenBits));
 }
 __device__ __forceinline__ void mma_k16(int32_t (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a0), "r"(a1), "r"(b0));
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+      : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+      : "r"(a0), "r"(a1), "r"(b0), "r"(kWidenBits));
 }
 
 __device__ __forceinline__ void copy_async4(void* to, const void* from) {
@@ -46,15 +47,15 @@ __device__ __forceinline__ void copy_async4(void* to, const void* from) {
 template <typename Unit>
 struct TileMemory {
   static constexpr uint32_t kStepBytes = kStepBlocks / Unit::kSubs * Unit::kBytes;
-  static constexpr uint32_t kRawStride = (kStepBytes + 32 + 15) / 16 * 16 + 16;
-  static constexpr uint32_t kFactors = 1 + (Unit::kHasMin ? 2 : 0) + (has_scale<Unit>() ? 1 : 0) + (Unit::kHalves ? 1 : 0) +
-                                       (Unit::kHasMin && Unit::kHalves ? 1 : 0);
+  static constexpr uint32_t kRawStride = ring_stride(kStepBytes, kStepBytes);
+  static constexpr uint32_t kFactors = 1 + (Unit::kHasMin ? 2 : 0) + (has_scale<Unit>() ? 1 : 0) +
+                                       (Unit::kHalves ? 1 : 0) + (Unit::kHasMin && Unit::kHalves ? 1 : 0);
   uint8_t raw[3][kTileRows * kRawStride];
   uint8_t x[3][kTileTokens * kCodeStride];
   uint8_t w[2][kTileRows * kCodeStride];
   float x_d[3][kStepBlocks][kTileTokens];
   int32_t x_sums[Unit::kHasMin ? 3 : 1][Unit::kHasMin ? kStepBlocks : 1][kTileTokens];
-  float factors[2][kFactors][kStepBlocks][kTileRows];  // d, scale0, scale1, d_min, min0, min1: those the type has
+  float factors[2][kFactors][kTileRows][kStepBlocks + 1];  // d, scale0, scale1, d_min, min0, min1: those the type has
 };
 
 template <typename Unit>
@@ -111,112 +112,151 @@ struct Tile {
     commit_async();
   }
 
-  // Turns the raw blocks of step s into codes and factors: two blocks a thread.
+  // Turns the raw blocks of step s into codes and factors: two blocks a thread, eight threads a row, so that a warp
+  // reads 32 blocks that lie side by side as far as banks go.
   __device__ __forceinline__ void decode(uint32_t s) const {
     if (s >= n_steps) return;
-    const uint32_t row = tid % kTileRows;
-    const uint32_t real = row_begin + row < p.n_rows ? row_begin + row : p.n_rows - 1;
-    const uint8_t* from = weights + static_cast<uint64_t>(real) * p.row_bytes + s * Memory::kStepBytes;
-    const uint8_t* raw =
-        memory.raw[s % 3] + row * Memory::kRawStride + (reinterpret_cast<uintptr_t>(from) & 15U);
+    const uint32_t b = tid % kStepBlocks;
+    if (s * kStepBlocks + b >= p.n_blocks) return;
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t b = tid / kTileRows + 4 * i;
-      if (s * kStepBlocks + b >= p.n_blocks) continue;
+      const uint32_t row = tid / kStepBlocks + 32 * i;
+      const uint32_t real = row_begin + row < p.n_rows ? row_begin + row : p.n_rows - 1;
+      const uint8_t* from = weights + static_cast<uint64_t>(real) * p.row_bytes + s * Memory::kStepBytes;
+      const uint8_t* raw = memory.raw[s % 3] + row * Memory::kRawStride + (reinterpret_cast<uintptr_t>(from) & 15U);
       BlockCodes codes;
       Unit::load(raw + b / Unit::kSubs * Unit::kBytes, b % Unit::kSubs, codes);
       auto* to = reinterpret_cast<int4*>(memory.w[s % 2] + row * kCodeStride + 32 * b);
       to[0] = make_int4(codes.words[0], codes.words[1], codes.words[2], codes.words[3]);
       to[1] = make_int4(codes.words[4], codes.words[5], codes.words[6], codes.words[7]);
       auto& factors = memory.factors[s % 2];
-      factors[0][b][row] = codes.d;
-      if constexpr (has_scale<Unit>()) factors[kScale0][b][row] = static_cast<float>(codes.scale0);
-      if constexpr (Unit::kHalves) factors[kScale1][b][row] = static_cast<float>(codes.scale1);
+      factors[0][row][b] = codes.d;
+      if constexpr (has_scale<Unit>()) factors[kScale0][row][b] = static_cast<float>(codes.scale0);
+      if constexpr (Unit::kHalves) factors[kScale1][row][b] = static_cast<float>(codes.scale1);
       if constexpr (Unit::kHasMin) {
-        factors[kDMin][b][row] = codes.d_min;
-        factors[kMin0][b][row] = static_cast<float>(codes.min0);
-        if constexpr (Unit::kHalves) factors[kMin1][b][row] = static_cast<float>(codes.min1);
+        factors[kDMin][row][b] = codes.d_min;
+        factors[kMin0][row][b] = static_cast<float>(codes.min0);
+        if constexpr (Unit::kHalves) factors[kMin1][row][b] = static_cast<float>(codes.min1);
       }
     }
   }
 
-  // isum of block b for the four outputs of an mma, as f32.
-  __device__ __forceinline__ void block_sums(const uint32_t (&a)[4], const uint32_t (&x)[2], const float (&scale0)[2],
-                                             const float (&scale1)[2], float (&sums)[4]) const {
-    int32_t c[4] = {kWidenBits, kWidenBits, kWidenBits, kWidenBits};
+  // The two words of a block that this thread gives to an mma. The order of elements in a block is free, as long as
+  // weights and activations agree: neighbours, or one of each half where the halves are summed apart.
+  static __device__ __forceinline__ uint2 fragment(const uint8_t* block, uint32_t t) {
     if constexpr (Unit::kHalves) {
-      int32_t c1[4] = {kWidenBits, kWidenBits, kWidenBits, kWidenBits};
-      mma_k16(c, a[0], a[1], x[0]);
-      mma_k16(c1, a[2], a[3], x[1]);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        sums[e] = __fmaf_rn(scale1[e / 2], widened(c1[e]), __fmul_rn(scale0[e / 2], widened(c[e])));
-      }
+      const auto* words = reinterpret_cast<const uint32_t*>(block);
+      return make_uint2(words[t], words[t + 4]);
     } else {
-      mma_k32(c, a, x);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        sums[e] = widened(c[e]);
-        if constexpr (has_scale<Unit>()) sums[e] = __fmul_rn(scale0[e / 2], sums[e]);
-      }
+      return reinterpret_cast<const uint2*>(block)[t];
     }
   }
 
-  // Adds step s: 16 rows from `row`, 32 tokens from `token`.
-  __device__ __forceinline__ void multiply(uint32_t s, uint32_t row, uint32_t token,
-                                           float (&lanes)[kNTiles][4][kStepBlocks]) const {
+  // The sums of one block for the warp's 16 rows and 32 tokens, on their way out of the tensor cores.
+  struct Sums {
+    int32_t c[kNTiles][Unit::kHalves ? 2 : 1][4];
+  };
+
+  __device__ __forceinline__ void start(uint32_t s, uint32_t b, uint32_t row, uint32_t token, Sums& sums) const {
     const uint32_t g = tid % kWarp / 4;
     const uint32_t t = tid % 4;
-    const uint8_t* w = memory.w[s % 2] + (row + g) * kCodeStride;
-    const uint8_t* x = memory.x[s % 3] + (token + g) * kCodeStride;
+    const uint8_t* w = memory.w[s % 2] + (row + g) * kCodeStride + 32 * b;
+    const uint8_t* x = memory.x[s % 3] + (token + g) * kCodeStride + 32 * b;
+    const uint2 a0 = fragment(w, t);
+    const uint2 a1 = fragment(w + 8 * kCodeStride, t);
+    const uint32_t a[4] = {a0.x, a1.x, a0.y, a1.y};
+#pragma unroll
+    for (uint32_t n = 0; n < kNTiles; ++n) {
+      const uint2 pair = fragment(x + 8 * n * kCodeStride, t);
+      auto& c = sums.c[n];
+      if constexpr (Unit::kHalves) {
+        mma_k16(c[0], a[0], a[1], pair.x);
+        mma_k16(c[1], a[2], a[3], pair.y);
+      } else {
+        const uint32_t xs[2] = {pair.x, pair.y};
+        mma_k32(c[0], a, xs);
+      }
+    }
+  }
+
+  // The factors of a block for this thread's two rows.
+  struct Factors {
+    float d[2], scale0[2], scale1[2], d_min[2], min0[2], min1[2];
+  };
+  __device__ __forceinline__ void load_factors(uint32_t s, uint32_t b, uint32_t row, Factors& f) const {
     const auto& factors = memory.factors[s % 2];
-    // The order of elements in a block is free, as long as weights and activations agree: words 2t and 2t + 1, or one of
-    // each half where the halves are summed apart.
-    const uint32_t word0 = Unit::kHalves ? 4 * t : 8 * t;
-    const uint32_t word1 = Unit::kHalves ? 4 * t + 16 : 8 * t + 4;
-    const auto word = [](const uint8_t* from) { return *reinterpret_cast<const uint32_t*>(from); };
+#pragma unroll
+    for (uint32_t h = 0; h < 2; ++h) {
+      const uint32_t r = row + tid % kWarp / 4 + 8 * h;
+      f.d[h] = factors[0][r][b];
+      if constexpr (has_scale<Unit>()) f.scale0[h] = factors[kScale0][r][b];
+      if constexpr (Unit::kHalves) f.scale1[h] = factors[kScale1][r][b];
+      if constexpr (Unit::kHasMin) {
+        f.d_min[h] = factors[kDMin][r][b];
+        f.min0[h] = factors[kMin0][r][b];
+        if constexpr (Unit::kHalves) f.min1[h] = factors[kMin1][r][b];
+      }
+    }
+  }
+
+  // isum as f32: exact, as every partial product and sum is below 2^24.
+  static __device__ __forceinline__ float isum(const Sums& sums, const Factors& f, uint32_t n, uint32_t e) {
+    float sum = widened(sums.c[n][0][e]);
+    if constexpr (has_scale<Unit>()) sum = __fmul_rn(f.scale0[e / 2], sum);
+    if constexpr (Unit::kHalves) sum = __fmaf_rn(f.scale1[e / 2], widened(sums.c[n][1][e]), sum);
+    return sum;
+  }
+  static __device__ __forceinline__ float msum(int32_t packed, const Factors& f, uint32_t e) {
+    if constexpr (Unit::kHalves) {
+      const auto low = static_cast<float>(static_cast<int16_t>(packed & 0xFFFF));
+      return __fmaf_rn(f.min1[e / 2], static_cast<float>(packed >> 16), __fmul_rn(f.min0[e / 2], low));
+    }
+    return __fmul_rn(f.min0[e / 2], static_cast<float>(packed));
+  }
+
+  // Block b joins its lane.
+  __device__ __forceinline__ void finish(uint32_t s, uint32_t b, uint32_t row, uint32_t token, const Sums& sums,
+                                         float (&lanes)[kNTiles][4][kStepBlocks]) const {
+    Factors f;
+    load_factors(s, b, row, f);
+    const uint32_t first = token + 2 * (tid % 4);
+#pragma unroll
+    for (uint32_t n = 0; n < kNTiles; ++n) {
+      const float2 x_d = *reinterpret_cast<const float2*>(&memory.x_d[s % 3][b][first + 8 * n]);
+#pragma unroll
+      for (uint32_t e = 0; e < 4; ++e) {
+        const float da = e % 2 == 0 ? x_d.x : x_d.y;
+        float& lane = lanes[n][e][b];
+        lane = __fmaf_rn(isum(sums, f, n, e), __fmul_rn(f.d[e / 2], da), lane);
+        if constexpr (Unit::kHasMin) {
+          const int32_t packed = memory.x_sums[s % 3][b][first + 8 * n + e % 2];
+          lane = __fmaf_rn(msum(packed, f, e), __fmul_rn(f.d_min[e / 2], da), lane);
+        }
+      }
+    }
+  }
+
+  // Adds step s: 16 rows from `row`, 32 tokens from `token`. While the tensor cores make the sums of a block, the f32
+  // units finish the one before.
+  __device__ __forceinline__ void multiply_whole(uint32_t s, uint32_t row, uint32_t token,
+                                                 float (&lanes)[kNTiles][4][kStepBlocks]) const {
+    Sums sums[2];
+    start(s, 0, row, token, sums[0]);
+#pragma unroll
+    for (uint32_t b = 0; b < kStepBlocks; ++b) {
+      if (b + 1 < kStepBlocks) start(s, b + 1, row, token, sums[(b + 1) % 2]);
+      finish(s, b, row, token, sums[b % 2], lanes);
+    }
+  }
+  // The last step of a row whose blocks are no multiple of 8.
+  __device__ __forceinline__ void multiply_part(uint32_t s, uint32_t row, uint32_t token,
+                                                float (&lanes)[kNTiles][4][kStepBlocks]) const {
 #pragma unroll
     for (uint32_t b = 0; b < kStepBlocks; ++b) {
       if (s * kStepBlocks + b >= p.n_blocks) break;
-      const uint32_t a[4] = {word(w + 32 * b + word0), word(w + 8 * kCodeStride + 32 * b + word0),
-                             word(w + 32 * b + word1), word(w + 8 * kCodeStride + 32 * b + word1)};
-      const float d[2] = {factors[0][b][row + g], factors[0][b][row + g + 8]};
-      float scale0[2] = {}, scale1[2] = {}, d_min[2] = {}, min0[2] = {}, min1[2] = {};
-#pragma unroll
-      for (uint32_t h = 0; h < 2; ++h) {
-        if constexpr (has_scale<Unit>()) scale0[h] = factors[kScale0][b][row + g + 8 * h];
-        if constexpr (Unit::kHalves) scale1[h] = factors[kScale1][b][row + g + 8 * h];
-        if constexpr (Unit::kHasMin) {
-          d_min[h] = factors[kDMin][b][row + g + 8 * h];
-          min0[h] = factors[kMin0][b][row + g + 8 * h];
-          if constexpr (Unit::kHalves) min1[h] = factors[kMin1][b][row + g + 8 * h];
-        }
-      }
-#pragma unroll
-      for (uint32_t n = 0; n < kNTiles; ++n) {
-        const uint32_t xs[2] = {word(x + 8 * n * kCodeStride + 32 * b + word0),
-                                word(x + 8 * n * kCodeStride + 32 * b + word1)};
-        float sums[4];
-        block_sums(a, xs, scale0, scale1, sums);
-        const float2 x_d = *reinterpret_cast<const float2*>(&memory.x_d[s % 3][b][token + 8 * n + 2 * t]);
-#pragma unroll
-        for (uint32_t e = 0; e < 4; ++e) {
-          const float da = e % 2 == 0 ? x_d.x : x_d.y;
-          float& lane = lanes[n][e][b];
-          lane = __fmaf_rn(sums[e], __fmul_rn(d[e / 2], da), lane);
-          if constexpr (Unit::kHasMin) {
-            const int32_t packed = memory.x_sums[s % 3][b][token + 8 * n + 2 * t + e % 2];
-            float msum;
-            if constexpr (Unit::kHalves) {
-              msum = __fmaf_rn(min1[e / 2], static_cast<float>(packed >> 16),
-                               __fmul_rn(min0[e / 2], static_cast<float>(static_cast<int16_t>(packed & 0xFFFF))));
-            } else {
-              msum = __fmul_rn(min0[e / 2], static_cast<float>(packed));
-            }
-            lane = __fmaf_rn(msum, __fmul_rn(d_min[e / 2], da), lane);
-          }
-        }
-      }
+      Sums sums;
+      start(s, b, row, token, sums);
+      finish(s, b, row, token, sums, lanes);
     }
   }
 };
@@ -234,8 +274,14 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
     return p.token_rows != nullptr ? p.token_rows[pair] : pair;
   };
   const uint32_t tid = threadIdx.x;
-  Tile<Unit> tile{p, *reinterpret_cast<TileMemory<Unit>*>(shared), reinterpret_cast<const uint8_t*>(job.weights),
-                  blockIdx.x * kTileRows, (p.n_blocks + kStepBlocks - 1) / kStepBlocks, tid, token_at(tid % kTileTokens), {}};
+  Tile<Unit> tile{p,
+                  *reinterpret_cast<TileMemory<Unit>*>(shared),
+                  reinterpret_cast<const uint8_t*>(job.weights),
+                  blockIdx.x * kTileRows,
+                  (p.n_blocks + kStepBlocks - 1) / kStepBlocks,
+                  tid,
+                  token_at(tid % kTileTokens),
+                  {}};
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) tile.token_of_copy[i] = token_at(tid / 16 + 16 * i);
 
@@ -253,7 +299,11 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
     __syncthreads();  // codes of step s are written, copies of s + 1 arrived, and nobody reads step s - 1 any more
     tile.issue(s + 2);
     tile.decode(s + 1);
-    tile.multiply(s, row, token, lanes);
+    if ((s + 1) * kStepBlocks <= p.n_blocks) {
+      tile.multiply_whole(s, row, token, lanes);
+    } else {
+      tile.multiply_part(s, row, token, lanes);
+    }
   }
   const uint32_t g = tid % kWarp / 4;
   const uint32_t t = tid % 4;
@@ -263,7 +313,7 @@ __global__ void __launch_bounds__(kTileThreads, 1) tiles_kernel(const __grid_con
     for (uint32_t e = 0; e < 4; ++e) {
       const uint32_t r = blockIdx.x * kTileRows + row + g + e / 2 * 8;
       const uint32_t i = token + 8 * n + 2 * t + e % 2;
-      const float (&l)[kStepBlocks] = lanes[n][e];
+      const float(&l)[kStepBlocks] = lanes[n][e];
       const float even = __fadd_rn(__fadd_rn(l[0], l[4]), __fadd_rn(l[2], l[6]));
       const float odd = __fadd_rn(__fadd_rn(l[1], l[5]), __fadd_rn(l[3], l[7]));
       if (r < p.n_rows && i < n_tokens) p.out[(pair_begin + i) * p.out_stride + r] = __fadd_rn(even, odd);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of integer product kernels on the device: type, row kernels, tiles. Dispatch, test and bench loop over it.
+// The one table of integer product kernels on the device: type, row kernels, tiles. Dispatch, test and bench loop over
+// it.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +41,14 @@ struct ProductVariant {
 std::span<const ProductVariant> product_variants() noexcept;
 
 // X(tensor type, unit, file): one file a type.
-#define OUTRIDER_CUDA_UNITS(X)                                                                                       \
-  X(kQ4_0, q4_0) X(kQ4_1, q4_1) X(kQ5_0, q5_0) X(kQ5_1, q5_1) X(kQ8_0, q8_0) X(kQ2_K, q2_k) X(kQ3_K, q3_k)           \
-  X(kQ4_K, q4_k) X(kQ5_K, q5_k) X(kQ6_K, q6_k) X(kIQ4_NL, iq4_nl) X(kIQ4_XS, iq4_xs) X(kMXFP4, mxfp4)
+#define OUTRIDER_CUDA_UNITS(X)                                                                             \
+  X(kQ4_0, q4_0)                                                                                           \
+  X(kQ4_1, q4_1) X(kQ5_0, q5_0) X(kQ5_1, q5_1) X(kQ8_0, q8_0) X(kQ2_K, q2_k) X(kQ3_K, q3_k) X(kQ4_K, q4_k) \
+      X(kQ5_K, q5_k) X(kQ6_K, q6_k) X(kIQ4_NL, iq4_nl) X(kIQ4_XS, iq4_xs) X(kMXFP4, mxfp4)
 
-#define OUTRIDER_DECLARE(type, name)                                                                            \
-  void rows_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);          \
-  void gated_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);         \
+#define OUTRIDER_DECLARE(type, name)                                                                    \
+  void rows_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);  \
+  void gated_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream); \
   void tiles_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);
 OUTRIDER_CUDA_UNITS(OUTRIDER_DECLARE)
 #undef OUTRIDER_DECLARE
@@ -58,7 +60,8 @@ constexpr bool is_integer_type(format::TensorType type) noexcept {
     OUTRIDER_CUDA_UNITS(OUTRIDER_CASE)
 #undef OUTRIDER_CASE
     return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 

@@ -17,11 +17,13 @@ using format::TensorType;
 
 void Tally::note(Group& g, const std::string& group, const std::string& name, uint64_t i, const std::string& what) {
   if (++g.n_different <= 3) {
-    std::printf("DIFFERS %s %s [%llu]: %s\n", group.c_str(), name.c_str(), static_cast<unsigned long long>(i), what.c_str());
+    std::printf("DIFFERS %s %s [%llu]: %s\n", group.c_str(), name.c_str(), static_cast<unsigned long long>(i),
+                what.c_str());
   }
 }
 
-void Tally::compare(const std::string& group, const std::string& name, const float* want, const float* got, uint64_t n) {
+void Tally::compare(const std::string& group, const std::string& name, const float* want, const float* got,
+                    uint64_t n) {
   Group& g = groups_[group];
   ++g.n_cases;
   g.n_values += n;
@@ -43,8 +45,9 @@ bool Tally::print() const {
   uint64_t n_values = 0;
   uint64_t n_different = 0;
   for (const auto& [name, g] : groups_) {
-    std::printf("%-24s cases %5llu  values %10llu  differing %llu\n", name.c_str(), static_cast<unsigned long long>(g.n_cases),
-                static_cast<unsigned long long>(g.n_values), static_cast<unsigned long long>(g.n_different));
+    std::printf("%-24s cases %5llu  values %10llu  differing %llu\n", name.c_str(),
+                static_cast<unsigned long long>(g.n_cases), static_cast<unsigned long long>(g.n_values),
+                static_cast<unsigned long long>(g.n_different));
     n_values += g.n_values;
     n_different += g.n_different;
   }
@@ -71,19 +74,30 @@ struct ScaleFields {
 ScaleFields scale_fields(TensorType type) {
   using namespace numerics;
   switch (type) {
-    case TensorType::kQ4_1: return {Q4_1::kD, Q4_1::kM};
-    case TensorType::kQ5_1: return {Q5_1::kD, Q5_1::kM};
-    case TensorType::kQ2_K: return {Q2_K::kD, Q2_K::kDmin};
-    case TensorType::kQ3_K: return {Q3_K::kD, kNone};
-    case TensorType::kQ4_K: return {Q4_K::kD, Q4_K::kDmin};
-    case TensorType::kQ5_K: return {Q5_K::kD, Q5_K::kDmin};
-    case TensorType::kQ6_K: return {Q6_K::kD, kNone};
-    case TensorType::kTQ1_0: return {TQ1_0::kD, kNone};
-    case TensorType::kTQ2_0: return {TQ2_0::kD, kNone};
+    case TensorType::kQ4_1:
+      return {Q4_1::kD, Q4_1::kM};
+    case TensorType::kQ5_1:
+      return {Q5_1::kD, Q5_1::kM};
+    case TensorType::kQ2_K:
+      return {Q2_K::kD, Q2_K::kDmin};
+    case TensorType::kQ3_K:
+      return {Q3_K::kD, kNone};
+    case TensorType::kQ4_K:
+      return {Q4_K::kD, Q4_K::kDmin};
+    case TensorType::kQ5_K:
+      return {Q5_K::kD, Q5_K::kDmin};
+    case TensorType::kQ6_K:
+      return {Q6_K::kD, kNone};
+    case TensorType::kTQ1_0:
+      return {TQ1_0::kD, kNone};
+    case TensorType::kTQ2_0:
+      return {TQ2_0::kD, kNone};
     case TensorType::kIQ1_M:
     case TensorType::kMXFP4:
-    case TensorType::kNVFP4: return {};
-    default: return {0, kNone};
+    case TensorType::kNVFP4:
+      return {};
+    default:
+      return {0, kNone};
   }
 }
 
@@ -103,12 +117,23 @@ void random_block(const format::TypeInfo& info, Random& rng, bool faulty, std::b
   const float plain = faulty ? faults[rng.below(5)] : static_cast<float>(rng.normal());
   const uint16_t bf16 = numerics::f32_to_bf16(plain);
   switch (info.type) {
-    case TensorType::kF32: std::memcpy(block, &plain, sizeof plain); return;
-    case TensorType::kF16: put_f16(block, plain); return;
-    case TensorType::kBF16: std::memcpy(block, &bf16, sizeof bf16); return;
-    case TensorType::kMXFP4: block[0] = static_cast<std::byte>(faulty ? rng.below(256) : 118 + rng.below(16)); return;
-    case TensorType::kIQ1_M: block[numerics::IQ1_M::kScales + 7] &= std::byte{0x3F}; return;
-    default: break;
+    case TensorType::kF32:
+      std::memcpy(block, &plain, sizeof plain);
+      return;
+    case TensorType::kF16:
+      put_f16(block, plain);
+      return;
+    case TensorType::kBF16:
+      std::memcpy(block, &bf16, sizeof bf16);
+      return;
+    case TensorType::kMXFP4:
+      block[0] = static_cast<std::byte>(faulty ? rng.below(256) : 118 + rng.below(16));
+      return;
+    case TensorType::kIQ1_M:
+      block[numerics::IQ1_M::kScales + 7] &= std::byte{0x3F};
+      return;
+    default:
+      break;
   }
   const ScaleFields fields = scale_fields(info.type);
   if (fields.d != kNone) put_f16(block + fields.d, scale());
@@ -137,17 +162,23 @@ Rows::Rows(Random& rng, uint32_t n_rows_in, uint32_t k_in) : n_rows(n_rows_in), 
     kernels::choose_quantize_act(Isa::kScalar)(&f32[t * k], padded, &q[t * padded], &d[t * (padded / 32)],
                                                &sum32[t * (padded / 32)], &sum16[t * (padded / 16)]);
   }
-  f32_device = upload(f32), q_device = upload(q), d_device = upload(d), sum32_device = upload(sum32), sum16_device = upload(sum16);
+  f32_device = upload(f32), q_device = upload(q), d_device = upload(d), sum32_device = upload(sum32),
+  sum16_device = upload(sum16);
 }
 numerics::Activations Rows::host() const { return {f32.data(), k, q.data(), d.data(), sum32.data(), sum16.data(), k}; }
 numerics::Activations Rows::device() const {
-  return {f32_device.as<float>(),      k, q_device.as<int8_t>(), d_device.as<float>(), sum32_device.as<int32_t>(),
+  return {f32_device.as<float>(),     k, q_device.as<int8_t>(), d_device.as<float>(), sum32_device.as<int32_t>(),
           sum16_device.as<int16_t>(), k};
 }
 
 DeviceRows::DeviceRows(uint64_t n_rows, uint32_t k)
-    : q(poisoned(n_rows * k)), d(poisoned(n_rows * k / 8)), sum32(poisoned(n_rows * k / 8)), sum16(poisoned(n_rows * k / 8)) {}
-QuantizedRows DeviceRows::view() const { return {q.as<int8_t>(), d.as<float>(), sum32.as<int32_t>(), sum16.as<int16_t>()}; }
+    : q(poisoned(n_rows * k)),
+      d(poisoned(n_rows * k / 8)),
+      sum32(poisoned(n_rows * k / 8)),
+      sum16(poisoned(n_rows * k / 8)) {}
+QuantizedRows DeviceRows::view() const {
+  return {q.as<int8_t>(), d.as<float>(), sum32.as<int32_t>(), sum16.as<int16_t>()};
+}
 
 std::vector<float> reference_product(TensorType type, const std::byte* weights, uint32_t n_rows, uint32_t k,
                                      const numerics::Activations& x, const uint32_t* token_rows, uint32_t n_tokens) {
@@ -158,7 +189,8 @@ std::vector<float> reference_product(TensorType type, const std::byte* weights, 
     threads.emplace_back([&, i] {
       const auto part = [&](uint64_t at) { return static_cast<uint32_t>(at * n_rows / n_threads); };
       const kernels::Weights w = {type, weights, format::row_bytes(type, k), n_rows, k};
-      kernels::choose_matmul(Isa::kScalar, type)({w, part(i), part(i + 1), x, token_rows, n_tokens, out.data(), n_rows});
+      kernels::choose_matmul(Isa::kScalar,
+                             type)({w, part(i), part(i + 1), x, token_rows, n_tokens, out.data(), n_rows});
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -16,7 +16,8 @@
 
 namespace outrider::cuda::test {
 
-// Counts values compared and values whose bits differ, per group; two NaN are equal (their payload is not part of the law).
+// Counts values compared and values whose bits differ, per group; two NaN are equal (their payload is not part of the
+// law).
 class Tally {
  public:
   void compare(const std::string& group, const std::string& name, const float* want, const float* got, uint64_t n);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rest of a layer against the scalar reference: activations, norms, rotation, cache rows, router, embedding, argmax.
+// The rest of a layer against the scalar reference: activations, norms, rotation, cache rows, router, embedding,
+// argmax.
 #include <algorithm>
 #include <limits>
 
@@ -28,16 +29,20 @@ std::vector<float> hard_floats(Random& rng, uint32_t n_rows, uint32_t k) {
 }
 
 struct Quantized {
-  explicit Quantized(const std::vector<float>& x) : q(x.size()), d(x.size() / 32), sum32(x.size() / 32), sum16(x.size() / 16) {
+  explicit Quantized(const std::vector<float>& x)
+      : q(x.size()), d(x.size() / 32), sum32(x.size() / 32), sum16(x.size() / 16) {
     if (!x.empty()) {
-      kernels::choose_quantize_act(Isa::kScalar)(x.data(), static_cast<uint32_t>(x.size()), q.data(), d.data(), sum32.data(), sum16.data());
+      kernels::choose_quantize_act(Isa::kScalar)(x.data(), static_cast<uint32_t>(x.size()), q.data(), d.data(),
+                                                 sum32.data(), sum16.data());
     }
   }
   void compare(Tally& tally, const std::string& group, const std::string& name, const DeviceRows& got) const {
     tally.compare_bytes(group, name + " q", q.data(), download<int8_t>(got.q, q.size()).data(), q.size());
     tally.compare(group, name + " d", d.data(), download<float>(got.d, d.size()).data(), d.size());
-    tally.compare_bytes(group, name + " sum32", sum32.data(), download<int32_t>(got.sum32, sum32.size()).data(), sum32.size());
-    tally.compare_bytes(group, name + " sum16", sum16.data(), download<int16_t>(got.sum16, sum16.size()).data(), sum16.size());
+    tally.compare_bytes(group, name + " sum32", sum32.data(), download<int32_t>(got.sum32, sum32.size()).data(),
+                        sum32.size());
+    tally.compare_bytes(group, name + " sum16", sum16.data(), download<int16_t>(got.sum16, sum16.size()).data(),
+                        sum16.size());
   }
   std::vector<int8_t> q;
   std::vector<float> d;
@@ -61,11 +66,15 @@ void test_activations(Tally& tally, Random& rng) {
     const DeviceBuffer got = poisoned(x.size() * 4);
     for (const float alpha : {0.0F, 1.702F}) {
       const auto& fns = kernels::choose_elementwise(Isa::kScalar);
-      if (alpha == 0) fns.swiglu(gate.data(), x.data(), want.data(), want.size());
-      else fns.swiglu_clamped(gate.data(), x.data(), alpha, 7.0F, want.data(), want.size());
+      if (alpha == 0)
+        fns.swiglu(gate.data(), x.data(), want.data(), want.size());
+      else
+        fns.swiglu_clamped(gate.data(), x.data(), alpha, 7.0F, want.data(), want.size());
       const DeviceRows hidden(n_rows, k);
-      activate({gate_device.as<float>(), x_device.as<float>(), alpha, 7.0F, k, n_rows, hidden.view(), got.as<float>()}, nullptr);
-      tally.compare("activate", "k " + std::to_string(k), want.data(), download<float>(got, want.size()).data(), want.size());
+      activate({gate_device.as<float>(), x_device.as<float>(), alpha, 7.0F, k, n_rows, hidden.view(), got.as<float>()},
+               nullptr);
+      tally.compare("activate", "k " + std::to_string(k), want.data(), download<float>(got, want.size()).data(),
+                    want.size());
       Quantized(want).compare(tally, "activate", "k " + std::to_string(k), hidden);
     }
   }
@@ -80,13 +89,15 @@ void test_rms_norm(Tally& tally, Random& rng) {
     for (const bool weighted : {true, false}) {
       std::vector<float> want(x.size());
       for (uint64_t row = 0; row < n_rows; ++row) {
-        kernels::choose_rms_norm(Isa::kScalar)(&x[row * n], weighted ? weight.data() : nullptr, 1e-6F, n, &want[row * n]);
+        kernels::choose_rms_norm(Isa::kScalar)(&x[row * n], weighted ? weight.data() : nullptr, 1e-6F, n,
+                                               &want[row * n]);
       }
       const DeviceBuffer y = poisoned(x.size() * 4);
       const DeviceRows quantized(n_rows, n);
       const bool has_codes = n % 32 == 0;
-      rms_norm({x_device.as<float>(), n, weighted ? weight_device.as<float>() : nullptr, 1e-6F, n, n_rows, y.as<float>(), n,
-                has_codes ? quantized.view() : QuantizedRows{}}, nullptr);
+      rms_norm({x_device.as<float>(), n, weighted ? weight_device.as<float>() : nullptr, 1e-6F, n, n_rows,
+                y.as<float>(), n, has_codes ? quantized.view() : QuantizedRows{}},
+               nullptr);
       const std::string name = "n " + std::to_string(n);
       tally.compare("rms_norm", name, want.data(), download<float>(y, want.size()).data(), want.size());
       if (has_codes) Quantized(want).compare(tally, "rms_norm codes", name, quantized);
@@ -99,8 +110,8 @@ void test_rope(Tally& tally, Random& rng) {
     uint32_t width, n_rot, n_heads;
     bool norm;
   };
-  for (const Case& c : {Case{128, 128, 32, true}, Case{128, 64, 4, false}, Case{64, 64, 3, true}, Case{80, 40, 5, false},
-                        Case{33, 32, 1, true}, Case{128, 0, 2, true}, Case{256, 2, 7, false}}) {
+  for (const Case& c : {Case{128, 128, 32, true}, Case{128, 64, 4, false}, Case{64, 64, 3, true},
+                        Case{80, 40, 5, false}, Case{33, 32, 1, true}, Case{128, 0, 2, true}, Case{256, 2, 7, false}}) {
     for (const auto pairing : {kernels::RopePairing::kHalves, kernels::RopePairing::kInterleaved}) {
       const uint32_t n_rows = 3;
       const uint64_t stride = c.n_heads * c.width + 9;
@@ -116,7 +127,8 @@ void test_rope(Tally& tally, Random& rng) {
       }
       const DeviceBuffer got = upload(x), norm_device = upload(norm), table = upload(cos_sin);
       rope({got.as<float>(), stride, n_rows, c.n_heads, c.width, c.norm ? norm_device.as<float>() : nullptr, 1e-5F,
-            table.as<float>(), c.n_rot, pairing}, nullptr);
+            table.as<float>(), c.n_rot, pairing},
+           nullptr);
       tally.compare(c.norm ? "qk norm and rope" : "rope", "width " + std::to_string(c.width), want.data(),
                     download<float>(got, want.size()).data(), want.size());
     }
@@ -139,7 +151,9 @@ void test_store_kv(Tally& tally, Random& rng) {
         }
       }
       const DeviceBuffer cache = poisoned(want.size()), x_device = upload(x);
-      store_kv({x_device.as<float>(), static_cast<uint64_t>(n_heads) * width, n_rows, n_heads, width, type, cache.data(), stride, 2}, nullptr);
+      store_kv({x_device.as<float>(), static_cast<uint64_t>(n_heads) * width, n_rows, n_heads, width, type,
+                cache.data(), stride, 2},
+               nullptr);
       const std::vector<uint8_t> got = download<uint8_t>(cache, want.size());
       if (type == kernels::KvType::kF32) {  // a NaN's payload is not part of the law
         for (uint64_t t = 0; t < n_rows; ++t) {
@@ -172,16 +186,20 @@ void test_route_case(Tally& tally, const RouteCase& c, Random& rng) {
   std::vector<float> scratch(3 * n), weights(kRows * n_used);
   std::vector<uint32_t> ids(kRows * n_used), failed(kRows);
   for (uint32_t row = 0; row < kRows; ++row) {
-    failed[row] = kernels::choose_route(Isa::kScalar)(c.spec, &logits[row * n], c.biased ? bias.data() : nullptr, scratch.data(),
-                                                      &ids[row * n_used], &weights[row * n_used]) ? 0 : 1;
+    failed[row] = kernels::choose_route(Isa::kScalar)(c.spec, &logits[row * n], c.biased ? bias.data() : nullptr,
+                                                      scratch.data(), &ids[row * n_used], &weights[row * n_used])
+                      ? 0
+                      : 1;
   }
   const DeviceBuffer logits_device = upload(logits), bias_device = upload(bias), ids_device = poisoned(ids.size() * 4);
   const DeviceBuffer weights_device = poisoned(weights.size() * 4), failed_device = poisoned(kRows * 4);
-  route({c.spec, logits_device.as<float>(), c.biased ? bias_device.as<float>() : nullptr, kRows, ids_device.as<uint32_t>(),
-         weights_device.as<float>(), failed_device.as<uint32_t>()}, nullptr);
+  route({c.spec, logits_device.as<float>(), c.biased ? bias_device.as<float>() : nullptr, kRows,
+         ids_device.as<uint32_t>(), weights_device.as<float>(), failed_device.as<uint32_t>()},
+        nullptr);
   const std::string name = "experts " + std::to_string(n) + " used " + std::to_string(n_used);
   tally.compare_bytes("route ids", name, ids.data(), download<uint32_t>(ids_device, ids.size()).data(), ids.size());
-  tally.compare("route weights", name, weights.data(), download<float>(weights_device, weights.size()).data(), weights.size());
+  tally.compare("route weights", name, weights.data(), download<float>(weights_device, weights.size()).data(),
+                weights.size());
   tally.compare_bytes("route failed", name, failed.data(), download<uint32_t>(failed_device, kRows).data(), kRows);
 }
 
@@ -212,11 +230,16 @@ void test_embed(Tally& tally, const Codebooks& books, Random& rng) {
       for (int32_t& token : tokens) token = static_cast<int32_t>(rng.below(50));
       std::vector<float> want(tokens.size() * k);
       for (size_t i = 0; i < tokens.size(); ++i) {
-        numerics::dequantize(info.type, weights.data() + static_cast<uint64_t>(tokens[i]) * format::row_bytes(info.type, k), &want[i * k], k);
+        numerics::dequantize(info.type,
+                             weights.data() + static_cast<uint64_t>(tokens[i]) * format::row_bytes(info.type, k),
+                             &want[i * k], k);
       }
-      const DeviceBuffer weights_device = upload(weights), tokens_device = upload(tokens), out = poisoned(want.size() * 4);
-      embed(info.type, weights_device.data(), k, tokens_device.as<int32_t>(), static_cast<uint32_t>(tokens.size()), books, out.as<float>(), nullptr);
-      tally.compare("embed", std::string(info.name), want.data(), download<float>(out, want.size()).data(), want.size());
+      const DeviceBuffer weights_device = upload(weights), tokens_device = upload(tokens),
+                         out = poisoned(want.size() * 4);
+      embed(info.type, weights_device.data(), k, tokens_device.as<int32_t>(), static_cast<uint32_t>(tokens.size()),
+            books, out.as<float>(), nullptr);
+      tally.compare("embed", std::string(info.name), want.data(), download<float>(out, want.size()).data(),
+                    want.size());
     }
   }
 }
@@ -230,19 +253,21 @@ void test_add_and_argmax(Tally& tally, Random& rng) {
     kernels::choose_elementwise(Isa::kScalar).add(sum.data(), x.data(), x.size());
     const DeviceBuffer y_device = upload(y), x_device = upload(x);
     add(y_device.as<float>(), x_device.as<float>(), x.size(), nullptr);
-    tally.compare("add", "n " + std::to_string(n), sum.data(), download<float>(y_device, sum.size()).data(), sum.size());
+    tally.compare("add", "n " + std::to_string(n), sum.data(), download<float>(y_device, sum.size()).data(),
+                  sum.size());
 
     for (uint32_t i = 0; i < n; ++i) {
-      x[i] = static_cast<float>(static_cast<int>(x[i]));          // row 0: many ties
-      if (rng.below(2) != 0) x[n + i] = kNan;                     // row 1: NaN among numbers
-      x[2 * static_cast<uint64_t>(n) + i] = kNan;                 // row 2: nothing is a number
-      x[3 * static_cast<uint64_t>(n) + i] = -kInf;                // row 3: infinities only
+      x[i] = static_cast<float>(static_cast<int>(x[i]));  // row 0: many ties
+      if (rng.below(2) != 0) x[n + i] = kNan;             // row 1: NaN among numbers
+      x[2 * static_cast<uint64_t>(n) + i] = kNan;         // row 2: nothing is a number
+      x[3 * static_cast<uint64_t>(n) + i] = -kInf;        // row 3: infinities only
     }
     std::vector<uint32_t> want(kRows);
     for (uint64_t row = 0; row < kRows; ++row) want[row] = static_cast<uint32_t>(kernels::argmax(&x[row * n], n));
     const DeviceBuffer hard = upload(x), index = poisoned(kRows * 4);
     argmax(hard.as<float>(), n, n, kRows, index.as<uint32_t>(), nullptr);
-    tally.compare_bytes("argmax", "n " + std::to_string(n), want.data(), download<uint32_t>(index, kRows).data(), kRows);
+    tally.compare_bytes("argmax", "n " + std::to_string(n), want.data(), download<uint32_t>(index, kRows).data(),
+                        kRows);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda_test [SEEDS] [GROUP...]: the device kernels against the scalar CPU functions, bit for bit. Prints values compared and
-// values that differ per group; exit code 1 on any difference, 2 without a usable device. Groups: runtime products experts
-// layer attention (all).
+// cuda_test [SEEDS] [GROUP...]: the device kernels against the scalar CPU functions, bit for bit. Prints values
+// compared and values that differ per group; exit code 1 on any difference, 2 without a usable device. Groups: runtime
+// products experts layer attention (all).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
                 static_cast<unsigned long long>(info.total_bytes >> 20));
     const uint64_t n_seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1;
     const auto wanted = [&](const char* group) {
-      return argc <= 2 || std::any_of(argv + 2, argv + argc, [&](const char* arg) { return std::string(arg) == group; });
+      return argc <= 2 ||
+             std::any_of(argv + 2, argv + argc, [&](const char* arg) { return std::string(arg) == group; });
     };
     const cuda::DeviceBuffer memory(cuda::codebook_bytes());
     const cuda::Codebooks books = cuda::upload_codebooks(memory.data());

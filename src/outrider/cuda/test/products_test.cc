@@ -19,7 +19,8 @@ struct Shape {
 };
 
 std::string name_of(const Shape& s) {
-  return std::to_string(s.n_rows) + "x" + std::to_string(s.k) + " tokens " + std::to_string(s.n_tokens) + (s.faulty ? " faulty" : "");
+  return std::to_string(s.n_rows) + "x" + std::to_string(s.k) + " tokens " + std::to_string(s.n_tokens) +
+         (s.faulty ? " faulty" : "");
 }
 
 // Edges of a warp, a stage and a tile in every direction, then real shapes.
@@ -27,7 +28,8 @@ std::vector<Shape> shapes(const format::TypeInfo& info) {
   std::vector<Shape> all;
   const uint32_t e = info.block_elems;
   for (const uint32_t n_blocks : {0U, 1U, 2U, 3U, 5U, 7U, 8U, 9U, 13U}) all.push_back({19, n_blocks * e, 3, false});
-  for (const uint32_t n_rows : {0U, 1U, 3U, 4U, 5U, 16U, 17U, 63U, 64U, 65U, 131U}) all.push_back({n_rows, 2 * e, 2, false});
+  for (const uint32_t n_rows : {0U, 1U, 3U, 4U, 5U, 16U, 17U, 63U, 64U, 65U, 131U})
+    all.push_back({n_rows, 2 * e, 2, false});
   const uint32_t k = std::max(e, 512U);
   for (const uint32_t n_tokens : {0U, 1U, 2U, 3U, 4U, 5U, 7U, 8U, 9U, 16U, 17U, 63U, 64U, 65U, 129U}) {
     all.push_back({37, k, n_tokens, false});
@@ -65,8 +67,8 @@ void test_type(Tally& tally, const format::TypeInfo& info, const Codebooks& book
     for (uint32_t& row : rows) row = static_cast<uint32_t>(rng.below(x.n_rows));
     const DeviceBuffer rows_device = upload(rows);
     const bool gathered = rng.below(2) != 0;
-    const std::vector<float> want =
-        reference_product(info.type, weights.data(), s.n_rows, s.k, x.host(), gathered ? rows.data() : nullptr, s.n_tokens);
+    const std::vector<float> want = reference_product(info.type, weights.data(), s.n_rows, s.k, x.host(),
+                                                      gathered ? rows.data() : nullptr, s.n_tokens);
     ProductArgs args;
     args.type = info.type, args.n_rows = s.n_rows, args.k = s.k;
     args.job = {weights_device.data(), nullptr, 0, s.n_tokens};
@@ -85,7 +87,8 @@ void test_type(Tally& tally, const format::TypeInfo& info, const Codebooks& book
       args.most_pairs = s.n_tokens == 0 ? 0 : std::max(choice, choice > kMostRowTokens ? s.n_tokens : 0U);
       product(args, stream.get());
       const std::string way = !has_unit(info.type) ? "float" : choice > kMostRowTokens ? "tiles" : "rows";
-      compare_product(tally, "product " + way + " " + type, name_of(s) + " at once " + std::to_string(choice), want, args, out, n_out);
+      compare_product(tally, "product " + way + " " + type, name_of(s) + " at once " + std::to_string(choice), want,
+                      args, out, n_out);
     }
   }
 }
@@ -99,8 +102,8 @@ struct Experts {
 };
 
 std::string name_of(const Experts& e) {
-  return std::string(format::type_info(e.in_type).name) + " " + std::to_string(e.d_model) + "x" + std::to_string(e.d_ff) + " rows " +
-         std::to_string(e.n_rows);
+  return std::string(format::type_info(e.in_type).name) + " " + std::to_string(e.d_model) + "x" +
+         std::to_string(e.d_ff) + " rows " + std::to_string(e.n_rows);
 }
 
 // The host's way through one expert layer, scalar throughout.
@@ -114,7 +117,7 @@ struct Reference {
 
 struct Problem {
   std::vector<std::vector<std::byte>> up, gate, down;
-  std::vector<ProductJob> jobs;         // offsets and counts; pointers filled per device
+  std::vector<ProductJob> jobs;  // offsets and counts; pointers filled per device
   std::vector<uint32_t> pair_row, pair_of;
   std::vector<float> weights, shared, shared_gate;
 };
@@ -171,15 +174,18 @@ void reference_layer(const Experts& e, const Problem& p, const Rows& x, Referenc
     }
   }
   for (uint64_t pair = 0; pair < n_pairs; ++pair) {
-    kernels::choose_quantize_act(Isa::kScalar)(&ref.hidden[pair * e.d_ff], e.d_ff, &ref.q[pair * e.d_ff], &ref.d[pair * e.d_ff / 32],
-                                               &ref.sum32[pair * e.d_ff / 32], &ref.sum16[pair * e.d_ff / 16]);
+    kernels::choose_quantize_act(Isa::kScalar)(&ref.hidden[pair * e.d_ff], e.d_ff, &ref.q[pair * e.d_ff],
+                                               &ref.d[pair * e.d_ff / 32], &ref.sum32[pair * e.d_ff / 32],
+                                               &ref.sum16[pair * e.d_ff / 16]);
   }
-  const numerics::Activations hidden = {ref.hidden.data(), e.d_ff, ref.q.data(), ref.d.data(), ref.sum32.data(), ref.sum16.data(), e.d_ff};
+  const numerics::Activations hidden = {ref.hidden.data(), e.d_ff,           ref.q.data(), ref.d.data(),
+                                        ref.sum32.data(),  ref.sum16.data(), e.d_ff};
   for (uint32_t i = 0; i < e.n_experts; ++i) {
     const ProductJob& job = p.jobs[i];
     std::vector<uint32_t> pairs(job.n_pairs);
     for (uint32_t j = 0; j < job.n_pairs; ++j) pairs[j] = job.pair_begin + j;
-    const auto out = reference_product(e.down_type, p.down[i].data(), e.d_model, e.d_ff, hidden, pairs.data(), job.n_pairs);
+    const auto out =
+        reference_product(e.down_type, p.down[i].data(), e.d_model, e.d_ff, hidden, pairs.data(), job.n_pairs);
     std::copy(out.begin(), out.end(), ref.expert_out.begin() + static_cast<int64_t>(job.pair_begin) * e.d_model);
   }
   ref.x = x.f32;
@@ -187,9 +193,11 @@ void reference_layer(const Experts& e, const Problem& p, const Rows& x, Referenc
     std::vector<float> sum(e.d_model, 0.0F);
     for (uint32_t rank = 0; rank < e.n_used; ++rank) {
       const uint64_t at = static_cast<uint64_t>(row) * e.n_used + rank;
-      fns.add_scaled(sum.data(), &ref.expert_out[static_cast<uint64_t>(p.pair_of[at]) * e.d_model], p.weights[at], e.d_model);
+      fns.add_scaled(sum.data(), &ref.expert_out[static_cast<uint64_t>(p.pair_of[at]) * e.d_model], p.weights[at],
+                     e.d_model);
     }
-    fns.add_scaled(sum.data(), &p.shared[static_cast<uint64_t>(row) * e.d_model], kernels::sigmoid_f32(p.shared_gate[row]), e.d_model);
+    fns.add_scaled(sum.data(), &p.shared[static_cast<uint64_t>(row) * e.d_model],
+                   kernels::sigmoid_f32(p.shared_gate[row]), e.d_model);
     fns.add(&ref.x[static_cast<uint64_t>(row) * e.d_model], sum.data(), e.d_model);
   }
 }
@@ -207,10 +215,12 @@ void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
   uint32_t most_pairs = 0;
   for (uint32_t i = 0; i < e.n_experts; ++i) {
     for (const std::vector<std::byte>* part : {&p.up[i], &p.gate[i], &p.down[i]}) slabs.push_back(upload(*part));
-    in_jobs[i].weights = slabs[3 * i].data(), in_jobs[i].gate = slabs[3 * i + 1].data(), down_jobs[i].weights = slabs[3 * i + 2].data();
+    in_jobs[i].weights = slabs[3 * i].data(), in_jobs[i].gate = slabs[3 * i + 1].data(),
+    down_jobs[i].weights = slabs[3 * i + 2].data();
     most_pairs = std::max(most_pairs, p.jobs[i].n_pairs);
   }
-  const DeviceBuffer in_jobs_device = upload(in_jobs), down_jobs_device = upload(down_jobs), pair_row = upload(p.pair_row);
+  const DeviceBuffer in_jobs_device = upload(in_jobs), down_jobs_device = upload(down_jobs),
+                     pair_row = upload(p.pair_row);
   const DeviceBuffer pair_of = upload(p.pair_of), weights = upload(p.weights), shared = upload(p.shared);
   const DeviceBuffer shared_gate = upload(p.shared_gate);
   const uint64_t n_pairs = p.pair_row.size();
@@ -220,16 +230,25 @@ void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
 
   GatedArgs in;
   in.in.type = e.in_type, in.in.n_rows = e.d_ff, in.in.k = e.d_model, in.in.jobs = in_jobs_device.as<ProductJob>();
-  in.in.n_jobs = e.n_experts, in.in.most_pairs = most_pairs, in.in.x = x.device(), in.in.token_rows = pair_row.as<uint32_t>();
+  in.in.n_jobs = e.n_experts, in.in.most_pairs = most_pairs, in.in.x = x.device(),
+  in.in.token_rows = pair_row.as<uint32_t>();
   in.in.out = hidden_f32.as<float>(), in.in.out_stride = e.d_ff;
   in.alpha = e.alpha, in.limit = e.limit, in.hidden = hidden.view();
   ProductArgs down;
   down.type = e.down_type, down.n_rows = e.d_model, down.k = e.d_ff, down.jobs = down_jobs_device.as<ProductJob>();
-  down.n_jobs = e.n_experts, down.most_pairs = most_pairs, down.out = expert_out.as<float>(), down.out_stride = e.d_model;
+  down.n_jobs = e.n_experts, down.most_pairs = most_pairs, down.out = expert_out.as<float>(),
+  down.out_stride = e.d_model;
   const QuantizedRows h = hidden.view();
   down.x = {hidden_f32.as<float>(), e.d_ff, h.q, h.d, h.sum32, h.sum16, e.d_ff};
-  const CombineArgs last = {residual.as<float>(), expert_out.as<float>(), pair_of.as<uint32_t>(), weights.as<float>(),
-                            shared.as<float>(),   shared_gate.as<float>(), e.n_rows, e.n_used, e.d_model};
+  const CombineArgs last = {residual.as<float>(),
+                            expert_out.as<float>(),
+                            pair_of.as<uint32_t>(),
+                            weights.as<float>(),
+                            shared.as<float>(),
+                            shared_gate.as<float>(),
+                            e.n_rows,
+                            e.n_used,
+                            e.d_model};
 
   // The whole layer as a graph: captured once, which proves that no launch allocates or waits, and replayed.
   const Stream stream;
@@ -245,11 +264,16 @@ void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
     cuda_check(cudaMemcpy(residual.data(), x.f32.data(), x.f32.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
     cuda_check(cudaGraphLaunch(exec, stream.get()), "cudaGraphLaunch");
     stream.synchronize();
-    tally.compare("experts gated", name, ref.hidden.data(), download<float>(hidden_f32, n_pairs * e.d_ff).data(), n_pairs * e.d_ff);
-    tally.compare_bytes("experts gated codes", name, ref.q.data(), download<int8_t>(hidden.q, ref.q.size()).data(), ref.q.size());
-    tally.compare("experts gated codes", name, ref.d.data(), download<float>(hidden.d, ref.d.size()).data(), ref.d.size());
-    tally.compare_bytes("experts gated codes", name, ref.sum16.data(), download<int16_t>(hidden.sum16, ref.sum16.size()).data(), ref.sum16.size());
-    tally.compare("experts down", name, ref.expert_out.data(), download<float>(expert_out, ref.expert_out.size()).data(), ref.expert_out.size());
+    tally.compare("experts gated", name, ref.hidden.data(), download<float>(hidden_f32, n_pairs * e.d_ff).data(),
+                  n_pairs * e.d_ff);
+    tally.compare_bytes("experts gated codes", name, ref.q.data(), download<int8_t>(hidden.q, ref.q.size()).data(),
+                        ref.q.size());
+    tally.compare("experts gated codes", name, ref.d.data(), download<float>(hidden.d, ref.d.size()).data(),
+                  ref.d.size());
+    tally.compare_bytes("experts gated codes", name, ref.sum16.data(),
+                        download<int16_t>(hidden.sum16, ref.sum16.size()).data(), ref.sum16.size());
+    tally.compare("experts down", name, ref.expert_out.data(),
+                  download<float>(expert_out, ref.expert_out.size()).data(), ref.expert_out.size());
     tally.compare("experts combine", name, ref.x.data(), download<float>(residual, ref.x.size()).data(), ref.x.size());
   }
   cuda_check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");

@@ -22,11 +22,13 @@ void test_errors(Tally& tally) {
   int n_devices = 0;
   cuda_check(cudaGetDeviceCount(&n_devices), "cudaGetDeviceCount");
   tally.expect("runtime", "a missing device is told in one line",
-               message_of([] { open_device(99); }) == "cuda: device 99 wanted, but there are " + std::to_string(n_devices) + " (numbered from 0)");
+               message_of([] { open_device(99); }) ==
+                   "cuda: device 99 wanted, but there are " + std::to_string(n_devices) + " (numbered from 0)");
   const std::string memory = message_of([] { DeviceBuffer buffer(1ULL << 60); });
   tally.expect("runtime", "too much memory names call, size and device: " + memory,
                has(memory, "cudaMalloc of 1152921504606846976 bytes") && has(memory, "device 0"));
-  tally.expect("runtime", "an error does not stay for the next launch", message_of([] { check_launch("none"); }).empty());
+  tally.expect("runtime", "an error does not stay for the next launch",
+               message_of([] { check_launch("none"); }).empty());
 }
 
 void test_ownership(Tally& tally) {
@@ -37,7 +39,8 @@ void test_ownership(Tally& tally) {
   DeviceBuffer c;
   c = std::move(b);
   tally.expect("runtime", "an assigned buffer owns", c.data() == data);
-  tally.expect("runtime", "an empty buffer is empty", DeviceBuffer(0).data() == nullptr && PinnedBuffer(0).data() == nullptr);
+  tally.expect("runtime", "an empty buffer is empty",
+               DeviceBuffer(0).data() == nullptr && PinnedBuffer(0).data() == nullptr);
 }
 
 void test_order(Tally& tally, Random& rng) {
@@ -73,10 +76,13 @@ void test_moves(Tally& tally, Random& rng) {
       moves[i] = {to.data() + at, (by_kernel ? from.device_data() : from.data()) + at, sizes[i]};
     }
     const Stream stream;
-    if (by_kernel) gather(reinterpret_cast<const Move*>(list.device_data()), std::size(sizes), 3, stream.get());
-    else copy_batch(moves, std::size(sizes), stream.get());
+    if (by_kernel)
+      gather(reinterpret_cast<const Move*>(list.device_data()), std::size(sizes), 3, stream.get());
+    else
+      copy_batch(moves, std::size(sizes), stream.get());
     stream.synchronize();
-    tally.compare_bytes("moves", by_kernel ? "gather" : "batch", from.data(), download<std::byte>(to, total).data(), total);
+    tally.compare_bytes("moves", by_kernel ? "gather" : "batch", from.data(), download<std::byte>(to, total).data(),
+                        total);
   }
 }
 
