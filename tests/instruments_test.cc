@@ -72,6 +72,12 @@ TEST_F(Instruments, LedgerFits) {
   for (std::string line; std::getline(in, line); ++n_lines) demanded += json::parse(line)["demanded"].get<uint64_t>();
   EXPECT_EQ(n_lines, 24U);  // one pass of the prompt, 23 tokens; the last one is not run
   EXPECT_EQ(demanded, live["experts"]["demanded"]);
+  const json& latency = live["experts"]["read_latency_us"];
+  EXPECT_GT(latency["p50"].get<uint64_t>(), 0U);
+  EXPECT_GE(latency["p99"], latency["p50"]);
+  uint64_t n_reads = 0;
+  for (const json& bucket : latency["buckets"]) n_reads += bucket["reads"].get<uint64_t>();
+  EXPECT_GE(n_reads, live["experts"]["misses"].get<uint64_t>());  // a slab is one read or several
   const json fit = parsed("fit " + file("l") + " --svg " + file("f.svg"));
   EXPECT_EQ(fit["steps"], 23);
   EXPECT_GE(fit["r2"].get<double>(), 0);

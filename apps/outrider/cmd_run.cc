@@ -53,6 +53,7 @@ Json run_json(const RunFlags& flags, const LoadedModel& loaded, const GenerateRe
                    {"decode_tokens", result.decode_tokens},
                    {"decode_tokens_per_s", rate(result.decode_tokens, result.decode_s)}};
   out["experts"] = experts_json(loaded, loaded.engine->counters().experts);
+  out["experts"]["read_latency_us"] = latency_json(loaded.engine->read_latency());
   out["draft"] = {{"proposed", 0}, {"accepted", 0}};
   out["memory"] = {{"plan_bytes", loaded.plan.total_bytes}, {"peak_rss_bytes", peak_rss_bytes()}};
   out["kernel_class"] = loaded.engine->kernel_class();
@@ -100,7 +101,7 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instrumen
     if (!flags.engine.quiet) {
       const residency::StoreCounters experts = loaded.engine->counters().experts - before;
       closing_line(result, experts);
-      const std::string table = closing_table(loaded.engine->phase_times(), phases_before, result, experts);
+      const std::string table = closing_table(*loaded.engine, phases_before, result, experts);
       std::fputs(table.c_str(), stderr);
     }
   }

@@ -51,8 +51,18 @@ Instruments::Instruments(const InstrumentFlags& flags, const EngineFlags& engine
   }
 }
 
-std::string closing_table(const engine::PhaseTimes& phases, const engine::PhaseTimes& before, const GenerateResult& result,
+Json latency_json(const io::ReadLatency& latency) {
+  Json out = {{"p50", latency.percentile_us(0.5)}, {"p95", latency.percentile_us(0.95)}, {"p99", latency.percentile_us(0.99)}};
+  out["buckets"] = Json::array();
+  for (uint32_t i = 0; i < io::kLatencyBuckets; ++i) {
+    if (latency.counts[i] > 0) out["buckets"].push_back({{"below_us", io::ReadLatency::below_us(i)}, {"reads", latency.counts[i]}});
+  }
+  return out;
+}
+
+std::string closing_table(const engine::Engine& engine, const engine::PhaseTimes& before, const GenerateResult& result,
                           const residency::StoreCounters& experts) {
+  const engine::PhaseTimes phases = engine.phase_times();
   const double in_engine_s = static_cast<double>(phases.total() - before.total()) / 1e9;
   const double total_s = result.prefill_s + result.decode_s;
   const auto seconds = [](uint64_t now, uint64_t then) { return static_cast<double>(now - then) / 1e9; };
@@ -76,7 +86,9 @@ std::string closing_table(const engine::PhaseTimes& phases, const engine::PhaseT
                                 {"pending", experts.bytes_predicted_pending}, {"background", experts.bytes_background}}) {
     if (n > 0) bytes += fmt::format(", {} {}", name, format_bytes(n));
   }
-  return fmt::format("{}\n{}\n{}\n{}; {} evicted\n", names, values, shares, bytes, experts.evicted);
+  const io::ReadLatency latency = engine.read_latency();
+  return fmt::format("{}\n{}\n{}\n{}; {} evicted; a read: half below {} us, 99 % below {} us\n", names, values, shares, bytes,
+                     experts.evicted, latency.percentile_us(0.5), latency.percentile_us(0.99));
 }
 
 void Instruments::finish() {

@@ -231,6 +231,10 @@ EngineCounters Engine::counters() const noexcept {
   return counters;
 }
 
+io::ReadLatency Engine::read_latency() const noexcept {
+  return impl_->store ? impl_->store->read_latency() : io::ReadLatency{};
+}
+
 PhaseTimes Engine::phase_times() const noexcept { return impl_->clock.times(); }
 
 std::string Engine::kernel_class() const { return "exact"; }

@@ -139,6 +139,7 @@ class Engine {
 
   EngineCounters counters() const noexcept;
   PhaseTimes phase_times() const noexcept;
+  io::ReadLatency read_latency() const noexcept;  // of expert reads
   // "exact" while every kernel in use keeps the law.
   std::string kernel_class() const;
 

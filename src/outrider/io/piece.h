@@ -25,6 +25,7 @@ struct Piece {
   bool direct = false;
   int error = 0;            // why it failed; 0 with kFailed: the file ended
   int direct_error = 0;     // a direct read was refused with this
+  uint64_t taken_ns = 0;    // when it was taken from the queue, by the reader's clock
   uint32_t n_reads = 0;
   uint32_t n_retries = 0;
   uint32_t n_errors = 0;

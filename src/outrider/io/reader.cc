@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
@@ -38,6 +40,14 @@ std::string refusal_text(const std::string& path, int error) {
 
 }  // namespace
 
+namespace {
+
+uint64_t now_ns() noexcept {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+}  // namespace
+
 struct Reader::Impl {
   explicit Impl(const ReaderOptions& reader_options)
       : options(reader_options), files(options.files.size()), queue(options.max_requests, options.piece_bytes) {}
@@ -51,6 +61,7 @@ struct Reader::Impl {
   bool take_flights();
   PieceStep issue(uint32_t flight_idx);
   void end_flights();
+  bool take(Piece& piece) noexcept;
   void finish(const Piece& piece, bool failed);
   void tell_done();
   void leave_refused_direct(Piece& piece) const noexcept;
@@ -73,6 +84,7 @@ struct Reader::Impl {
   bool stopping = false;               // guarded by mutex
   bool ring_asleep = false;            // guarded by mutex: the ring thread waits and could take more
   bool caller_waits = false;           // guarded by mutex
+  std::array<std::atomic<uint64_t>, kLatencyBuckets> latency = {};  // relaxed: counters
   std::atomic<uint32_t> n_done{0};     // completions in the queue; release in finish(), acquire in poll()
 
   // Of the ring thread.
@@ -156,8 +168,16 @@ void Reader::Impl::stop_threads() noexcept {
 }
 
 // Call with the mutex held.
+bool Reader::Impl::take(Piece& piece) noexcept {
+  if (!queue.take(piece)) return false;
+  piece.taken_ns = now_ns();
+  return true;
+}
+
+// Call with the mutex held.
 void Reader::Impl::finish(const Piece& piece, bool failed) {
   Piece told = piece;
+  latency[ReadLatency::bucket_of(now_ns() - piece.taken_ns)].fetch_add(1, std::memory_order_relaxed);
   // Only the first refusal of a file is told.
   if (told.direct_error != 0 && files[told.file_idx].direct_refused.exchange(true, std::memory_order_relaxed)) {
     told.direct_error = 0;
@@ -179,7 +199,7 @@ void Reader::Impl::thread_loop() noexcept {
   std::unique_lock lock(mutex);
   while (!stopping) {
     Piece piece;
-    if (!queue.take(piece)) {
+    if (!take(piece)) {
       work_ready.wait(lock);
       continue;
     }
@@ -203,7 +223,7 @@ bool Reader::Impl::take_flights() {
   const std::lock_guard lock(mutex);
   while (!stopping && !free_flights.empty()) {
     const uint32_t flight_idx = free_flights.back();
-    if (!queue.take(flights[flight_idx].piece)) break;
+    if (!take(flights[flight_idx].piece)) break;
     free_flights.pop_back();
     to_issue.push_back(flight_idx);
   }
@@ -412,6 +432,12 @@ uint32_t Reader::block_bytes(uint32_t file_idx) const noexcept {
 }
 bool Reader::uses_ring() const noexcept { return impl_->ring != nullptr; }
 const std::vector<std::string>& Reader::warnings() const noexcept { return impl_->warnings; }
+
+ReadLatency Reader::latency() const noexcept {
+  ReadLatency latency;
+  for (uint32_t i = 0; i < kLatencyBuckets; ++i) latency.counts[i] = impl_->latency[i].load(std::memory_order_relaxed);
+  return latency;
+}
 
 std::string Reader::error_text(const ReadDone& done) const {
   return read_error_text(path(done.file_idx), done.offset, done.n_bytes, done.got_bytes, done.error);

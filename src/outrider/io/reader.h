@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "outrider/io/modes.h"
+#include "outrider/io/read_latency.h"
 #include "outrider/io/read_queue.h"
 
 namespace outrider::io {
@@ -66,6 +67,8 @@ class Reader {
   // Alignment of direct reads of this file; 0 = it is read buffered.
   uint32_t block_bytes(uint32_t file_idx) const noexcept;
   bool uses_ring() const noexcept;
+  // Of all reads so far: from when a piece was taken up to its last byte, repeats included.
+  ReadLatency latency() const noexcept;
   // What opening found, one line each.
   const std::vector<std::string>& warnings() const noexcept;
   // "FILE: read at offset O: wanted N bytes, got M: ..." of a failed completion.

@@ -93,6 +93,22 @@ class ReaderTest : public testing::Test {
 
 using Strings = std::vector<std::string>;
 
+TEST(ReadLatency, CountsByPowersOfTwo) {
+  EXPECT_EQ(ReadLatency::bucket_of(999), 0U);
+  EXPECT_EQ(ReadLatency::bucket_of(1000), 1U);
+  EXPECT_EQ(ReadLatency::bucket_of(1999), 1U);
+  EXPECT_EQ(ReadLatency::bucket_of(2000), 2U);
+  EXPECT_EQ(ReadLatency::bucket_of(UINT64_MAX), kLatencyBuckets - 1);
+  ReadLatency latency;
+  EXPECT_EQ(latency.percentile_us(0.5), 0U);
+  latency.counts[3] = 98;
+  latency.counts[10] = 2;
+  EXPECT_EQ(latency.n_reads(), 100U);
+  EXPECT_EQ(latency.percentile_us(0.5), 8U);
+  EXPECT_EQ(latency.percentile_us(0.98), 8U);
+  EXPECT_EQ(latency.percentile_us(0.99), 1024U);
+}
+
 TEST_F(ReaderTest, EveryRangeIsRightOnEveryPath) {
   for (const Path& path : kPaths) {
     SCOPED_TRACE(describe(path));

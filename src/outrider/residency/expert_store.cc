@@ -362,6 +362,7 @@ AheadTimes ExpertStore::ahead_times(uint32_t layer) const noexcept {
 }
 double ExpertStore::heat(uint32_t layer, uint32_t expert) const noexcept { return impl_->placer->guard().heat(layer, expert); }
 const StoreCounters& ExpertStore::counters() const noexcept { return impl_->counters; }
+io::ReadLatency ExpertStore::read_latency() const noexcept { return impl_->reader->latency(); }
 uint32_t ExpertStore::slots_per_layer() const noexcept { return impl_->n_slots_per_layer; }
 uint64_t ExpertStore::arena_bytes() const noexcept { return impl_->layout.n_bytes; }
 const std::vector<std::string>& ExpertStore::warnings() const noexcept { return impl_->warnings; }

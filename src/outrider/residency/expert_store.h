@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "outrider/io/modes.h"
+#include "outrider/io/read_latency.h"
 
 namespace outrider::io {
 class FaultPlan;
@@ -142,6 +143,7 @@ class ExpertStore {
   double heat(uint32_t layer, uint32_t expert) const noexcept;
 
   const StoreCounters& counters() const noexcept;
+  io::ReadLatency read_latency() const noexcept;
   uint32_t slots_per_layer() const noexcept;   // after capping
   uint64_t arena_bytes() const noexcept;
   // What opening found, one line each: "io: io_uring refused (EPERM), using threads", "direct reads refused on FILE (EINVAL), using buffered". 
