@@ -252,6 +252,14 @@ TEST(Logits, FailureLeavesNothingBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
 }
 
+TEST(Pack, DevicesAndLinksKeepTheirNames) {
+  const format::TempFolder folder;
+  ASSERT_EQ(::symlink("/dev/full", (folder / "link").c_str()), 0);
+  EXPECT_EQ(refusal("pack " + kDemo + " " + folder / "link" + " --replace"),
+            "outrider: /dev/full: is not a regular file, wanted a file to write\n");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+}
+
 // `arguments` under a signal after `seconds`, which the program must not outlive by long.
 Outcome interrupted_program(const std::string& arguments, const char* seconds) {
   return run_program(arguments, "timeout --preserve-status -s INT -k 20 " + std::string(seconds));
@@ -296,6 +304,12 @@ TEST(Bench, ReportsSpeedsBoundsAndPairs) {
   EXPECT_EQ(result["vs"]["ratios"].size(), 2U);
   EXPECT_EQ(result["vs"]["ratios"][0]["pairs"].size(), 2U);
   EXPECT_NE(refusal("bench " + kDemo + " --vs '--evict oldest' -q").find("--vs"), std::string::npos);
+}
+
+TEST(Bench, MemoryProbeStaysWithinTheBudget) {
+  // An address space that holds the plan or half of --memory, and not 512 MiB on top.
+  const Outcome got = run_program("bench " + kDemo + " --prefill 4 --decode 2 --repeat 1 --memory 300MiB -t 1 -q", "ulimit -v 500000;");
+  EXPECT_EQ(got.exit_code, 0) << got.err;
 }
 
 }  // namespace

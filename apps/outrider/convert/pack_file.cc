@@ -21,6 +21,7 @@
 #include "convert/pack_layout.h"
 #include "outrider/base/check.h"
 #include "outrider/base/error.h"
+#include "outrider/base/output_path.h"
 #include "outrider/base/units.h"
 #include "outrider/format/fd.h"
 
@@ -174,8 +175,8 @@ class Packer {
       : layout_(lay_out_pack(in)),
         options_(options),
         progress_(progress),
-        out_path_(out_path),
-        part_path_(out_path + ".part"),
+        out_path_(output_path(out_path).target),
+        part_path_(out_path_ + ".part"),
         record_(part_path_ + ".progress", job_key(in, layout_)),
         part_((refuse(in), open_file(part_path_, O_RDWR | O_CREAT))),
         buffer_(kCopyBytes) {
@@ -221,6 +222,7 @@ class Packer {
         fail(ErrorKind::kBadArgument, "{}: is part of the model to read, wanted another name", out_path_);
       }
     }
+    if (output_path(out_path_).in_place()) fail(ErrorKind::kIo, "{}: is not a regular file, wanted a file to write", out_path_);
     if (!options_.replace && std::filesystem::exists(out_path_, ignored)) {
       fail(ErrorKind::kBadArgument, "{}: is there already (--replace to make it anew)", out_path_);
     }
