@@ -124,14 +124,19 @@ uint64_t bytes_per_token(const LoadedModel& loaded) {
   return bytes;
 }
 
-Json machine_json(const LoadedModel& loaded) {
-  ThreadPool pool(loaded.engine->options().n_threads);
+// Before anything is loaded: the probe's buffer must not come on top of a plan that may have taken all there is.
+double probe_dram(const EngineFlags& flags) {
+  ThreadPool pool(engine_options(flags).n_threads);
+  return whatif::dram_read_gbps(pool, flags_budget(flags).available_bytes / 2);
+}
+
+Json machine_json(const LoadedModel& loaded, double dram_gbps) {
   const format::ModelFile& file = loaded.model.file;
   const auto largest = std::max_element(file.files.begin(), file.files.end(), [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; });
   return {{"cpu", cpu_name()},
           {"threads", loaded.engine->options().n_threads},
           {"isa", isa_name(loaded.engine->options().isa)},
-          {"dram_gbps", whatif::dram_read_gbps(pool)},
+          {"dram_gbps", dram_gbps},
           {"disk_gbps", whatif::drive_read_gbps(largest->path)}};
 }
 
@@ -183,6 +188,7 @@ void bench(const BenchFlags& flags) {
     for (const Case& test : cases) longest = std::max(longest, test.context + test.tokens);
   }
   if (cases.empty()) fail(ErrorKind::kBadArgument, "--prefill and --decode: wanted at least one size");
+  const double dram_gbps = probe_dram(flags.engine);
   std::vector<Subject> subjects;
   subjects.push_back(load_subject(flags.engine, longest, cases.size()));
   if (!flags.versus.empty()) subjects.push_back(load_subject(versus_flags(flags), longest, cases.size()));
@@ -195,7 +201,7 @@ void bench(const BenchFlags& flags) {
       for (Subject& subject : subjects) subject.run(cases[i], i);
     }
   }
-  const Json machine = machine_json(*subjects[0].loaded);
+  const Json machine = machine_json(*subjects[0].loaded, dram_gbps);
   Json out = report(subjects[0], cases, machine);
   out["machine"] = machine;
   if (subjects.size() == 2) {

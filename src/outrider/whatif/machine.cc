@@ -35,19 +35,21 @@ uint64_t read_all(const uint64_t* data, size_t n_words) {
 
 }  // namespace
 
-double dram_read_gbps(ThreadPool& pool) {
-  constexpr uint64_t kBytes = 512ULL << 20, kPiece = 4ULL << 20;
-  AlignedBuffer buffer(kBytes, "memory probe");
-  constexpr uint32_t kPieces = kBytes / kPiece;
-  std::fill_n(buffer.as<uint64_t>(), kBytes / 8, 1ULL);
+double dram_read_gbps(ThreadPool& pool, uint64_t most_bytes) {
+  constexpr uint64_t kMostBytes = 512ULL << 20, kPiece = 4ULL << 20;
+  const auto n_pieces = static_cast<uint32_t>(std::min(most_bytes, kMostBytes) / kPiece);
+  if (n_pieces == 0) return 0;
+  const uint64_t n_bytes = n_pieces * kPiece;
+  AlignedBuffer buffer(n_bytes, "memory probe");
+  std::fill_n(buffer.as<uint64_t>(), n_bytes / 8, 1ULL);
   std::atomic<uint64_t> sink{0};  // keeps the loads; relaxed: only a sum
   double best = 0;
   for (int round = 0; round < 5; ++round) {
     const auto start = Clock::now();
-    pool.run(kPieces, [&](uint32_t piece, uint32_t) {
+    pool.run(n_pieces, [&](uint32_t piece, uint32_t) {
       sink.fetch_add(read_all(buffer.as<uint64_t>() + piece * (kPiece / 8), kPiece / 8), std::memory_order_relaxed);
     });
-    best = std::max(best, static_cast<double>(kBytes) / 1e9 / seconds_since(start));
+    best = std::max(best, static_cast<double>(n_bytes) / 1e9 / seconds_since(start));
   }
   return sink.load() == 0 ? 0 : best;
 }

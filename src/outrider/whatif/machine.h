@@ -3,14 +3,16 @@
 // give noisy readings, so a bound belongs to the run that measured it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "outrider/base/thread_pool.h"
 
 namespace outrider::whatif {
 
-// Bytes per nanosecond (GB/s) that the pool reads from a buffer larger than any cache, 2 MiB pages asked for: best of five.
-double dram_read_gbps(ThreadPool& pool);
+// Bytes per nanosecond (GB/s) that the pool reads from a buffer of 512 MiB, larger than any cache, or of `most_bytes` if
+// that is less; 2 MiB pages asked for: best of five. 0 when even 4 MiB are too many.
+double dram_read_gbps(ThreadPool& pool, uint64_t most_bytes);
 
 // GB/s of direct 1 MiB reads at four in flight over the file, at random places, for at most 0.5 s; 0 when the file system
 // refuses direct reads or the file is under 4 MiB.
