@@ -60,7 +60,8 @@ TEST(Run, OneDigestForEverySetting) {
 
 TEST(Run, JsonHasTheKeysAndTheySumUp) {
   const json got = run_json("--expert-cache 25%");
-  for (const char* key : {"text", "ids", "prompt_ids", "finish_reason", "digest", "timing", "experts", "draft", "memory", "kernel_class"}) {
+  for (const char* key : {"text", "ids", "prompt_ids", "finish_reason", "digest", "timing", "experts", "draft",
+                          "memory", "kernel_class"}) {
     EXPECT_TRUE(got.contains(key)) << key;
   }
   EXPECT_EQ(got["ids"].size(), 12U);
@@ -94,7 +95,8 @@ TEST(Run, MemoryThatIsTooSmallIsRefusedWithTheSmallestPlan) {
 TEST(Run, ContextLimitIsToldBeforeAnythingRuns) {
   EXPECT_EQ(refusal("run " + kDemo + kPrompt + "--ctx 4 -q"),
             "outrider: the prompt has 8 tokens but the context holds 4 (--ctx)\n");
-  const json got = json::parse(run_program("run " + kDemo + kPrompt + "-n -1 --ignore-eos --temp 0 --ctx 20 --json -q").out);
+  const json got =
+      json::parse(run_program("run " + kDemo + kPrompt + "-n -1 --ignore-eos --temp 0 --ctx 20 --json -q").out);
   EXPECT_EQ(got["finish_reason"], "length");
   EXPECT_EQ(got["prompt_ids"].size() + got["ids"].size(), 21U);  // the last token needs no place of its own
 }
@@ -121,7 +123,8 @@ TEST(Run, SeedIsToldAndRepeatsTheText) {
 
 TEST(Run, IdsInAndOut) {
   const json want = run_json("");
-  const Outcome got = run_program("run " + kDemo + " --prompt-ids '" + want["prompt_ids"].dump().substr(1, want["prompt_ids"].dump().size() - 2) +
+  const Outcome got = run_program("run " + kDemo + " --prompt-ids '" +
+                                  want["prompt_ids"].dump().substr(1, want["prompt_ids"].dump().size() - 2) +
                                   "' -n 12 --temp 0 --ids -q");
   std::string ids;
   for (const json& id : want["ids"]) ids += id.dump() + "\n";
@@ -140,13 +143,15 @@ TEST(Run, ChatTemplateIsUsedAndUserTextIsNoControlToken) {
 }
 
 TEST(Run, ConversationReadsTurnsFromStandardInput) {
-  const Outcome got = run_program("run " + kDemo + " --chat --temp 0 -n 6 --ids -q", "printf 'What is a hash table?\\nAnd a tree?\\n' |");
+  const Outcome got = run_program("run " + kDemo + " --chat --temp 0 -n 6 --ids -q",
+                                  "printf 'What is a hash table?\\nAnd a tree?\\n' |");
   EXPECT_EQ(got.exit_code, 0) << got.err;
   EXPECT_GE(std::count(got.out.begin(), got.out.end(), '\n'), 2);
 }
 
 TEST(Run, OptionsAreReadFromTheEnvironmentByValue) {
-  const Outcome got = run_program("run " + kDemo + kPrompt + "-n 1 --json", "OUTRIDER_EXPERT_CACHE=7s OUTRIDER_QUIET=0 OUTRIDER_TEMP=0");
+  const Outcome got = run_program("run " + kDemo + kPrompt + "-n 1 --json",
+                                  "OUTRIDER_EXPERT_CACHE=7s OUTRIDER_QUIET=0 OUTRIDER_TEMP=0");
   ASSERT_EQ(got.exit_code, 0) << got.err;
   EXPECT_EQ(json::parse(got.out)["experts"]["slots_per_layer"], 7);
   EXPECT_NE(got.err.find("plan:"), std::string::npos) << "OUTRIDER_QUIET=0 means not quiet";
@@ -163,11 +168,14 @@ std::string usage_error(const std::string& arguments) {
 TEST(Run, UsageErrorsAreOneLineWithTheChoices) {
   const std::string run = "run " + kDemo + " -p x ";
   EXPECT_NE(usage_error(run + "--evict oldest").find("lru"), std::string::npos);
-  EXPECT_EQ(usage_error(run + "--no-such-option"),
-            "outrider: The following argument was not expected: --no-such-option (outrider run --help lists the options)\n");
+  EXPECT_EQ(
+      usage_error(run + "--no-such-option"),
+      "outrider: The following argument was not expected: --no-such-option (outrider run --help lists the options)\n");
   EXPECT_EQ(usage_error(run + "--ctx -1"),
-            "outrider: --ctx -1: wanted a whole number, not negative and not too large (outrider run --help lists the options)\n");
-  EXPECT_EQ(usage_error(run + "--temp hot"), "outrider: --temp hot: wanted a number (outrider run --help lists the options)\n");
+            "outrider: --ctx -1: wanted a whole number, not negative and not too large (outrider run --help lists the "
+            "options)\n");
+  EXPECT_EQ(usage_error(run + "--temp hot"),
+            "outrider: --temp hot: wanted a number (outrider run --help lists the options)\n");
   EXPECT_EQ(usage_error("").rfind("outrider: wanted a command: one of run, bench, plan", 0), 0U);
   EXPECT_EQ(usage_error("walk"), usage_error(""));
   EXPECT_EQ(run_program("--help").exit_code, 0);
@@ -175,11 +183,14 @@ TEST(Run, UsageErrorsAreOneLineWithTheChoices) {
 
 TEST(Run, RepeatableOptionsTakeOneValueEach) {
   EXPECT_EQ(run_program("run --stop y --logit-bias 5=1 " + kDemo + " -p x -n 1 -q").exit_code, 0);
-  EXPECT_EQ(usage_error("run " + kDemo + " -p x --stop y z").find("outrider: The following argument was not expected: z"), 0U);
+  EXPECT_EQ(
+      usage_error("run " + kDemo + " -p x --stop y z").find("outrider: The following argument was not expected: z"),
+      0U);
 }
 
 TEST(Run, SystemMessageNeedsChat) {
-  EXPECT_EQ(refusal("run " + kDemo + " -p x --system y"), "outrider: --system: wants --chat, a plain prompt has no roles\n");
+  EXPECT_EQ(refusal("run " + kDemo + " -p x --system y"),
+            "outrider: --system: wants --chat, a plain prompt has no roles\n");
 }
 
 TEST(Run, OutputThatCannotBeWrittenIsAnError) {
@@ -189,11 +200,13 @@ TEST(Run, OutputThatCannotBeWrittenIsAnError) {
   }
   EXPECT_EQ(refusal("plan " + kDemo + " >/dev/full"), want);
   EXPECT_EQ(refusal("tokenize " + kDemo + " -p x >/dev/full"), want);
-  EXPECT_EQ(refusal("run " + kDemo + kPrompt + "-n 4 -q >&-"), "outrider: standard output: cannot be written: Bad file descriptor\n");
+  EXPECT_EQ(refusal("run " + kDemo + kPrompt + "-n 4 -q >&-"),
+            "outrider: standard output: cannot be written: Bad file descriptor\n");
 }
 
 TEST(Run, ClosedStandardInputIsNotTheModelFile) {
-  EXPECT_EQ(refusal("run " + kDemo + " -f - -q <&-"), "outrider: standard input: cannot be read: Bad file descriptor\n");
+  EXPECT_EQ(refusal("run " + kDemo + " -f - -q <&-"),
+            "outrider: standard input: cannot be read: Bad file descriptor\n");
   const Outcome got = run_program("run " + kDemo + " --chat -q -n 2 <&-");
   EXPECT_EQ(got.exit_code, 0) << got.err;
   EXPECT_EQ(got.out, "");
@@ -238,7 +251,8 @@ TEST(Logits, DevicesAndLinksKeepTheirNames) {
   const format::TempFolder folder;
   const std::string ids = "logits " + kDemo + " -q --ids 533,3595 --out ";
   EXPECT_EQ(run_program(ids + folder / "rows").exit_code, 0);
-  EXPECT_EQ(run_program("logits " + kDemo + " -q --ids 533,3595 --json --out /dev/stderr").err, format::read_file(folder / "rows"));
+  EXPECT_EQ(run_program("logits " + kDemo + " -q --ids 533,3595 --json --out /dev/stderr").err,
+            format::read_file(folder / "rows"));
   ASSERT_EQ(::symlink("/dev/full", (folder / "link").c_str()), 0);
   EXPECT_EQ(refusal(ids + folder / "link"), "outrider: /dev/full: cannot be written: No space left on device\n");
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
@@ -275,7 +289,8 @@ TEST(Interrupt, ConversionsLeaveNothingBehind) {
 }
 
 TEST(Interrupt, RunEndsInOrder) {
-  const Outcome got = interrupted_program("run " + kDemo + kPrompt + "-n -1 --ignore-eos --isa scalar --ctx 4096 --json -q", "2");
+  const Outcome got =
+      interrupted_program("run " + kDemo + kPrompt + "-n -1 --ignore-eos --isa scalar --ctx 4096 --json -q", "2");
   EXPECT_EQ(got.exit_code, 0) << got.err;
   EXPECT_EQ(json::parse(got.out)["finish_reason"], "cancelled");
 }
@@ -291,11 +306,13 @@ TEST(Perplexity, ScoresSecondHalvesAndRefusesShortText) {
   EXPECT_EQ(score["tokens_scored"].get<uint64_t>() % 32, 0U);
   EXPECT_LT(score["perplexity"].get<double>(), 3.0);  // a text of one repeated sentence
   format::write_file(folder / "short", "word");
-  EXPECT_NE(refusal("perplexity " + kDemo + " " + folder / "short" + " -q").find("less than one window"), std::string::npos);
+  EXPECT_NE(refusal("perplexity " + kDemo + " " + folder / "short" + " -q").find("less than one window"),
+            std::string::npos);
 }
 
 TEST(Bench, ReportsSpeedsBoundsAndPairs) {
-  const Outcome got = run_program("bench " + kDemo + " --prefill 16 --decode 4 --repeat 2 --expert-cache 25% --vs '--evict lfu' --json -q");
+  const Outcome got = run_program(
+      "bench " + kDemo + " --prefill 16 --decode 4 --repeat 2 --expert-cache 25% --vs '--evict lfu' --json -q");
   ASSERT_EQ(got.exit_code, 0) << got.err;
   const json result = json::parse(got.out);
   EXPECT_GT(result["prefill"][0]["tokens_per_s"]["median"].get<double>(), 0);
@@ -308,7 +325,8 @@ TEST(Bench, ReportsSpeedsBoundsAndPairs) {
 
 TEST(Bench, MemoryProbeStaysWithinTheBudget) {
   // An address space that holds the plan or half of --memory, and not 512 MiB on top.
-  const Outcome got = run_program("bench " + kDemo + " --prefill 4 --decode 2 --repeat 1 --memory 300MiB -t 1 -q", "ulimit -v 500000;");
+  const Outcome got =
+      run_program("bench " + kDemo + " --prefill 4 --decode 2 --repeat 1 --memory 300MiB -t 1 -q", "ulimit -v 500000;");
   EXPECT_EQ(got.exit_code, 0) << got.err;
 }
 

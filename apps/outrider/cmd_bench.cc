@@ -120,7 +120,8 @@ uint64_t bytes_per_token(const LoadedModel& loaded) {
   const model::Model& model = loaded.model;
   uint64_t bytes = loaded.plan.lines[0].bytes;  // dense weights
   if (!model.tied_head) bytes -= model.embedding->n_bytes;
-  for (uint32_t layer = 0; layer < model.n_moe_layers(); ++layer) bytes += model.spec.router.n_used * model.slab_bytes(layer);
+  for (uint32_t layer = 0; layer < model.n_moe_layers(); ++layer)
+    bytes += model.spec.router.n_used * model.slab_bytes(layer);
   return bytes;
 }
 
@@ -132,7 +133,8 @@ double probe_dram(const EngineFlags& flags) {
 
 Json machine_json(const LoadedModel& loaded, double dram_gbps) {
   const format::ModelFile& file = loaded.model.file;
-  const auto largest = std::max_element(file.files.begin(), file.files.end(), [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; });
+  const auto largest = std::max_element(file.files.begin(), file.files.end(),
+                                        [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; });
   return {{"cpu", cpu_name()},
           {"threads", loaded.engine->options().n_threads},
           {"isa", isa_name(loaded.engine->options().isa)},
@@ -145,7 +147,8 @@ double decode_bound(const Subject& subject, const Json& machine) {
   const double dram = machine["dram_gbps"], disk = machine["disk_gbps"];
   double ns = static_cast<double>(bytes_per_token(*subject.loaded)) / std::max(dram, 1e-9);
   if (disk > 0 && subject.decode_tokens > 0) {
-    ns = std::max(ns, static_cast<double>(subject.decode_experts.bytes_read) / static_cast<double>(subject.decode_tokens) / disk);
+    ns = std::max(
+        ns, static_cast<double>(subject.decode_experts.bytes_read) / static_cast<double>(subject.decode_tokens) / disk);
   }
   return 1e9 / ns;
 }
@@ -155,7 +158,9 @@ Json report(const Subject& subject, const std::vector<Case>& cases, const Json& 
   out["prefill"] = Json::array();
   out["decode"] = Json::array();
   for (size_t i = 0; i < cases.size(); ++i) {
-    Json row = {{"tokens", cases[i].tokens}, {"context", cases[i].context}, {"tokens_per_s", to_json(spread(subject.rates[i]))}};
+    Json row = {{"tokens", cases[i].tokens},
+                {"context", cases[i].context},
+                {"tokens_per_s", to_json(spread(subject.rates[i]))}};
     if (!cases[i].is_prefill) row["bound_tokens_per_s"] = decode_bound(subject, machine);
     out[cases[i].is_prefill ? "prefill" : "decode"].push_back(row);
   }
@@ -168,8 +173,9 @@ void print_table(const Json& result) {
   for (const char* kind : {"prefill", "decode"}) {
     for (const Json& row : result[kind]) {
       const Json& rate = row["tokens_per_s"];
-      std::printf("%-8s %6u at %6u  %9.2f t/s  [%.2f - %.2f]", kind, row["tokens"].get<uint32_t>(), row["context"].get<uint32_t>(),
-                  rate["median"].get<double>(), rate["min"].get<double>(), rate["max"].get<double>());
+      std::printf("%-8s %6u at %6u  %9.2f t/s  [%.2f - %.2f]", kind, row["tokens"].get<uint32_t>(),
+                  row["context"].get<uint32_t>(), rate["median"].get<double>(), rate["min"].get<double>(),
+                  rate["max"].get<double>());
       if (row.contains("bound_tokens_per_s")) {
         const double bound = row["bound_tokens_per_s"];
         std::printf("  bound %.2f (%.0f%%)", bound, 100 * rate["median"].get<double>() / bound);
@@ -209,24 +215,30 @@ void bench(const BenchFlags& flags) {
     out["vs"]["options"] = flags.versus;
     for (size_t i = 0; i < cases.size(); ++i) {
       std::vector<double> ratios;
-      for (uint32_t round = 0; round < flags.repeat; ++round) ratios.push_back(subjects[1].rates[i][round] / subjects[0].rates[i][round]);
-      out["vs"]["ratios"].push_back({{"kind", cases[i].is_prefill ? "prefill" : "decode"}, {"tokens", cases[i].tokens}, {"context", cases[i].context},
-                                     {"pairs", ratios}, {"ratio", to_json(spread(ratios))}});
+      for (uint32_t round = 0; round < flags.repeat; ++round)
+        ratios.push_back(subjects[1].rates[i][round] / subjects[0].rates[i][round]);
+      out["vs"]["ratios"].push_back({{"kind", cases[i].is_prefill ? "prefill" : "decode"},
+                                     {"tokens", cases[i].tokens},
+                                     {"context", cases[i].context},
+                                     {"pairs", ratios},
+                                     {"ratio", to_json(spread(ratios))}});
     }
   }
   if (flags.json) {
     std::printf("%s\n", out.dump().c_str());
     return;
   }
-  std::printf("%s, %u threads, %s; DRAM %.1f GB/s, drive %.2f GB/s\n", machine["cpu"].get<std::string>().c_str(), machine["threads"].get<uint32_t>(),
-              machine["isa"].get<std::string>().c_str(), machine["dram_gbps"].get<double>(), machine["disk_gbps"].get<double>());
+  std::printf("%s, %u threads, %s; DRAM %.1f GB/s, drive %.2f GB/s\n", machine["cpu"].get<std::string>().c_str(),
+              machine["threads"].get<uint32_t>(), machine["isa"].get<std::string>().c_str(),
+              machine["dram_gbps"].get<double>(), machine["disk_gbps"].get<double>());
   print_table(out);
   if (!flags.versus.empty()) {
     std::printf("vs %s\n", flags.versus.c_str());
     print_table(out["vs"]);
     for (const Json& row : out["vs"]["ratios"]) {
-      std::printf("ratio    %s %u at %u: %.3f [%.3f - %.3f]\n", row["kind"].get<std::string>().c_str(), row["tokens"].get<uint32_t>(), row["context"].get<uint32_t>(),
-                  row["ratio"]["median"].get<double>(), row["ratio"]["min"].get<double>(), row["ratio"]["max"].get<double>());
+      std::printf("ratio    %s %u at %u: %.3f [%.3f - %.3f]\n", row["kind"].get<std::string>().c_str(),
+                  row["tokens"].get<uint32_t>(), row["context"].get<uint32_t>(), row["ratio"]["median"].get<double>(),
+                  row["ratio"]["min"].get<double>(), row["ratio"]["max"].get<double>());
     }
   }
 }
@@ -237,10 +249,24 @@ void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measure prefill and decode speed");
   auto flags = std::make_shared<BenchFlags>();
   add_engine_flags(*command, flags->engine);
-  command->add_option("--prefill", flags->prefill, "Prefill sizes, a list: 128,512")->delimiter(',')->allow_extra_args(false)->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  command->add_option("--decode", flags->decode, "Decode lengths, a list")->delimiter(',')->allow_extra_args(false)->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  command->add_option("--context", flags->context, "Tokens already in the context, a list")->delimiter(',')->allow_extra_args(false)->check(CLI::Range(0, 1 << 24))->capture_default_str();
-  command->add_option("--repeat", flags->repeat, "Measured repetitions")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_option("--prefill", flags->prefill, "Prefill sizes, a list: 128,512")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--decode", flags->decode, "Decode lengths, a list")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--context", flags->context, "Tokens already in the context, a list")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--repeat", flags->repeat, "Measured repetitions")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   command->add_option("--vs", flags->versus, "Options of a second configuration to interleave, e.g. \"--evict lfu\"");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { bench(*flags); });

@@ -45,7 +45,8 @@ class Output {
     stream_.close();
     check();
     if (!where_.in_place() && std::rename(where_.partial.c_str(), where_.target.c_str()) != 0) {
-      fail(ErrorKind::kIo, "{}: cannot be renamed to {}: {}", printable(where_.partial), printable(where_.target), std::strerror(errno));
+      fail(ErrorKind::kIo, "{}: cannot be renamed to {}: {}", printable(where_.partial), printable(where_.target),
+           std::strerror(errno));
     }
     finished_ = true;
   }
@@ -79,14 +80,16 @@ void logits(const LogitsFlags& flags) {
   if (flags.json) {
     std::printf("%s\n", object.dump().c_str());
   } else {
-    std::printf("%zu rows of %u f32 to %s, digest %s\n", ids.size(), loaded->model.spec.n_vocab, flags.out.c_str(), digest.hex().c_str());
+    std::printf("%zu rows of %u f32 to %s, digest %s\n", ids.size(), loaded->model.spec.n_vocab, flags.out.c_str(),
+                digest.hex().c_str());
   }
 }
 
 }  // namespace
 
 void add_logits(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("logits", "Write raw logits for given token ids (little-endian f32, one row a position)");
+  CLI::App* command =
+      app.add_subcommand("logits", "Write raw logits for given token ids (little-endian f32, one row a position)");
   auto flags = std::make_shared<LogitsFlags>();
   add_engine_flags(*command, flags->engine);
   command->add_option("--ids", flags->ids, "Token ids: 1,2,3 or @FILE")->required();

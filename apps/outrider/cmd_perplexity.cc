@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// outrider perplexity: exp of the mean negative log-likelihood over the second half of each window of W tokens, stride W
-// (the way llama.cpp scores, without its BOS at each window's start unless the model wants one).
+// outrider perplexity: exp of the mean negative log-likelihood over the second half of each window of W tokens, stride
+// W (the way llama.cpp scores, without its BOS at each window's start unless the model wants one).
 #include <cmath>
 #include <cstdio>
 
@@ -45,13 +45,16 @@ void perplexity(const PerplexityFlags& flags) {
   }
   const std::vector<int32_t> ids = tokenizer.encode(content, {.add_special = true, .parse_special = false});
   const size_t n_windows = ids.size() / window;
-  if (n_windows == 0) fail(ErrorKind::kBadArgument, "{}: {} tokens are less than one window of {}", printable(flags.file), ids.size(), window);
+  if (n_windows == 0)
+    fail(ErrorKind::kBadArgument, "{}: {} tokens are less than one window of {}", printable(flags.file), ids.size(),
+         window);
   const uint32_t half = window / 2;
   double total = 0;
   uint64_t n_scored = 0;
   Progress progress("perplexity", flags.engine.no_progress || flags.engine.quiet);
   for (size_t w = 0; w < n_windows; ++w) {
-    std::vector<int32_t> tokens(ids.begin() + static_cast<ptrdiff_t>(w * window), ids.begin() + static_cast<ptrdiff_t>((w + 1) * window));
+    std::vector<int32_t> tokens(ids.begin() + static_cast<ptrdiff_t>(w * window),
+                                ids.begin() + static_cast<ptrdiff_t>((w + 1) * window));
     if (tokenizer.add_bos() && tokenizer.bos() != text::kNoToken) tokens[0] = tokenizer.bos();
     loaded->engine->keep(0, 0);
     const std::span<const int32_t> all(tokens);
@@ -68,7 +71,8 @@ void perplexity(const PerplexityFlags& flags) {
   if (flags.json) {
     std::printf("%s\n", Json{{"perplexity", result}, {"tokens_scored", n_scored}, {"window", window}}.dump().c_str());
   } else {
-    std::printf("perplexity %.6f over %llu tokens (windows of %u, second halves)\n", result, static_cast<unsigned long long>(n_scored), window);
+    std::printf("perplexity %.6f over %llu tokens (windows of %u, second halves)\n", result,
+                static_cast<unsigned long long>(n_scored), window);
   }
 }
 
@@ -79,7 +83,8 @@ void add_perplexity(CLI::App& app) {
   auto flags = std::make_shared<PerplexityFlags>();
   add_engine_flags(*command, flags->engine);
   command->add_option("FILE", flags->file, "Text file, - for standard input")->required();
-  command->add_option("--window", flags->window, "Tokens of a window (default: the context)")->check(CLI::Range(2, 1 << 30));
+  command->add_option("--window", flags->window, "Tokens of a window (default: the context)")
+      ->check(CLI::Range(2, 1 << 30));
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { perplexity(*flags); });
 }

@@ -20,18 +20,21 @@ void plan(const PlanFlags& flags) {
   model::LoadOptions load_options;
   load_options.experts_used = flags.engine.experts_used;
   const model::Model model = model::open(flags.engine.model_path, load_options);
-  const whatif::Plan result = whatif::make_plan(model, engine_options(flags.engine), request, flags_budget(flags.engine));
+  const whatif::Plan result =
+      whatif::make_plan(model, engine_options(flags.engine), request, flags_budget(flags.engine));
   if (!flags.json) {
     std::fputs(whatif::format_plan(result).c_str(), stdout);
     if (result.all_slots > 0) {
-      std::printf("smallest plan %s (%u slots per layer); everything resident %s (%u)\n", format_bytes(result.minimum_bytes).c_str(),
-                  result.minimum_slots, format_bytes(result.everything_bytes).c_str(), result.all_slots);
+      std::printf("smallest plan %s (%u slots per layer); everything resident %s (%u)\n",
+                  format_bytes(result.minimum_bytes).c_str(), result.minimum_slots,
+                  format_bytes(result.everything_bytes).c_str(), result.all_slots);
     }
     return;
   }
   Json out;
   out["plan_bytes"] = result.total_bytes;
-  for (const engine::PlanLine& line : result.lines) out["lines"].push_back({{"name", line.name}, {"bytes", line.bytes}});
+  for (const engine::PlanLine& line : result.lines)
+    out["lines"].push_back({{"name", line.name}, {"bytes", line.bytes}});
   out["slots_per_layer"] = result.slots_per_layer;
   out["minimum_slots"] = result.minimum_slots;
   out["all_slots"] = result.all_slots;

@@ -22,7 +22,8 @@ void read_environment(CLI::App& app) {
     const auto& names = option->get_lnames();
     if (names.empty() || names[0] == "help" || names[0] == "version") continue;
     std::string variable = "OUTRIDER_";
-    for (const char c : names[0]) variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    for (const char c : names[0])
+      variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     option->envname(variable);
   }
   for (CLI::App* sub : app.get_subcommands(nullptr)) read_environment(*sub);
@@ -57,7 +58,8 @@ std::string usage_line(const CLI::App& app, const CLI::ParseError& error) {
   if (text.starts_with(kConversion) && split != std::string::npos && !parsed.empty()) {
     const std::string name = text.substr(kConversion.size(), split - kConversion.size());
     const CLI::Option* option = parsed[0]->get_option_no_throw(name);
-    text = name + " " + text.substr(split + 3) + ": wanted " + wanted_type(option != nullptr ? option->get_type_name() : "");
+    text = name + " " + text.substr(split + 3) + ": wanted " +
+           wanted_type(option != nullptr ? option->get_type_name() : "");
   }
   return text + " (outrider " + (parsed.empty() ? "" : parsed[0]->get_name() + " ") + "--help lists the options)";
 }
@@ -104,7 +106,8 @@ int main(int argc, char** argv) {
   read_environment(app);
   const int exit_code = run_command(app, argc, argv);
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    if (exit_code == 0) std::fprintf(stderr, "outrider: standard output: cannot be written: %s\n", std::strerror(errno));
+    if (exit_code == 0)
+      std::fprintf(stderr, "outrider: standard output: cannot be written: %s\n", std::strerror(errno));
     return exit_code == 0 ? 1 : exit_code;
   }
   return exit_code;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oracle driver: prints what llama.cpp computes, for golden files. Built and run by hand against llama.cpp's headers and
-// prebuilt libraries (tools/peer/README.md); not part of the build.
+// Oracle driver: prints what llama.cpp computes, for golden files. Built and run by hand against llama.cpp's headers
+// and prebuilt libraries (tools/peer/README.md); not part of the build.
 //   llama_logits MODEL OUT.f32 ID,ID,...    logits of every position, raw f32, F32 KV cache, no flash attention
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +20,11 @@ int main(int argc, char** argv) {
     ids.push_back(static_cast<llama_token>(std::strtol(text, &text, 10)));
     if (*text == ',') ++text;
   }
-  llama_log_set([](ggml_log_level level, const char* text, void*) { if (level >= GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr); }, nullptr);
+  llama_log_set(
+      [](ggml_log_level level, const char* text, void*) {
+        if (level >= GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+      },
+      nullptr);
   const char* backends = std::getenv("LLAMA_BACKENDS");
   if (backends != nullptr) {
     ggml_backend_load_all_from_path(backends);

@@ -38,8 +38,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: llama_speed MODEL THREADS N_PREFILL N_DECODE REPEAT [norepack]\n");
     return 2;
   }
-  const int n_threads = std::atoi(argv[2]), n_prefill = std::atoi(argv[3]), n_decode = std::atoi(argv[4]), n_repeat = std::atoi(argv[5]);
-  llama_log_set([](ggml_log_level level, const char* text, void*) { if (level >= GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr); }, nullptr);
+  const int n_threads = std::atoi(argv[2]), n_prefill = std::atoi(argv[3]), n_decode = std::atoi(argv[4]),
+            n_repeat = std::atoi(argv[5]);
+  llama_log_set(
+      [](ggml_log_level level, const char* text, void*) {
+        if (level >= GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+      },
+      nullptr);
   const char* backends = std::getenv("LLAMA_BACKENDS");
   if (backends != nullptr) ggml_backend_load_all_from_path(backends);
   llama_model_params model_params = llama_model_default_params();

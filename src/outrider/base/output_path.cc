@@ -12,7 +12,8 @@ OutputPath output_path(const std::string& path) {
   OutputPath out{path, ""};
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (std::filesystem::is_directory(status)) fail(ErrorKind::kIo, "{}: is a folder, wanted a file to write", printable(path));
+  if (std::filesystem::is_directory(status))
+    fail(ErrorKind::kIo, "{}: is a folder, wanted a file to write", printable(path));
   const bool exists = std::filesystem::exists(status);
   if (exists) {
     // A pipe behind /dev/stdout has no path to resolve to; its link will do.

@@ -26,7 +26,8 @@ std::string error_of(auto&& body) {
 }
 
 TEST(File, OpenErrorNamesThePathAndTheReason) {
-  EXPECT_EQ(error_of([] { File::open("/nowhere/m.gguf"); }), "/nowhere/m.gguf: cannot open: No such file or directory (ENOENT)");
+  EXPECT_EQ(error_of([] { File::open("/nowhere/m.gguf"); }),
+            "/nowhere/m.gguf: cannot open: No such file or directory (ENOENT)");
   EXPECT_EQ(error_of([] { File::open("/"); }), "/: cannot open: is a directory");
 }
 
@@ -48,8 +49,9 @@ TEST(File, ReadsExactlyTheRangeForAnyOffset) {
 TEST(File, ShortInterruptedAndHealingReadsAreFinished) {
   const TestFile data(10001);
   const File file = File::open(data.path());
-  for (const Faults& faults : {Faults{.shorten = true}, Faults{.interrupt_every = 3}, Faults{.again_every = 2}, Faults{.n_eio = 3},
-                               Faults{.shorten = true, .interrupt_every = 3, .again_every = 4, .n_eio = 1}}) {
+  for (const Faults& faults :
+       {Faults{.shorten = true}, Faults{.interrupt_every = 3}, Faults{.again_every = 2}, Faults{.n_eio = 3},
+        Faults{.shorten = true, .interrupt_every = 3, .again_every = 4, .n_eio = 1}}) {
     TestFaults drive(faults);
     std::vector<std::byte> out(9001);
     for (uint64_t i = 0; i < 9001; i += 1000) {
@@ -65,7 +67,8 @@ TEST(File, EarlyEndAndErrorsSayFileOffsetWantedAndGot) {
   const TestFile data(1000);
   const File file = File::open(data.path());
   std::vector<std::byte> out(500);
-  EXPECT_EQ(error_of([&] { file.read_exact(600, out); }), data.path() + ": read at offset 600: wanted 500 bytes, got 400: end of file");
+  EXPECT_EQ(error_of([&] { file.read_exact(600, out); }),
+            data.path() + ": read at offset 600: wanted 500 bytes, got 400: end of file");
   TestFaults bad({.bad_begin = 650, .bad_end = 651});
   EXPECT_EQ(error_of([&] { file.read_exact(600, std::span(out).first(100), &bad); }),
             data.path() + ": read at offset 600: wanted 100 bytes, got 0: Input/output error (EIO)");
@@ -149,9 +152,7 @@ TEST(Ring, ReadsComeBackWithTheirIds) {
   }
 }
 
-Piece direct_piece() {
-  return {.pos = 4096, .end = 12288, .wanted_end = 9000, .dst = nullptr, .direct = true};
-}
+Piece direct_piece() { return {.pos = 4096, .end = 12288, .wanted_end = 9000, .dst = nullptr, .direct = true}; }
 
 TEST(Piece, DirectReadThatCoversTheWantedBytesIsDone) {
   Piece whole = direct_piece();

@@ -16,8 +16,9 @@ class Queue {
   explicit Queue(uint32_t max_requests = 8) : queue(max_requests, kPiece) {}
 
   ReadId push(ReadClass cls, uint64_t offset, uint64_t n_bytes, uint64_t tag) {
-    const auto id = queue.push({.offset = offset, .n_bytes = n_bytes, .dst = memory, .dst_bytes = sizeof memory, .cls = cls, .tag = tag},
-                               {.begin = offset, .end = offset + n_bytes});
+    const auto id = queue.push(
+        {.offset = offset, .n_bytes = n_bytes, .dst = memory, .dst_bytes = sizeof memory, .cls = cls, .tag = tag},
+        {.begin = offset, .end = offset + n_bytes});
     EXPECT_TRUE(id.has_value());
     return id.value_or(ReadId{});
   }
@@ -204,8 +205,10 @@ TEST(ReadQueue, FullIsAValue) {
 
 TEST(ReadQueue, SlackBehindTheWantedBytesIsNeverReadAlone) {
   Queue q;
-  ASSERT_TRUE(q.queue.push({.offset = 100, .n_bytes = 1890, .dst = q.memory, .dst_bytes = sizeof q.memory},
-                           {.begin = 0, .end = 2100, .direct = true}).has_value());
+  ASSERT_TRUE(q.queue
+                  .push({.offset = 100, .n_bytes = 1890, .dst = q.memory, .dst_bytes = sizeof q.memory},
+                        {.begin = 0, .end = 2100, .direct = true})
+                  .has_value());
   EXPECT_EQ(q.take(), 0);
   EXPECT_EQ(q.take(), 1000);
   EXPECT_EQ(q.flying[1].wanted_end, 1990U);
@@ -232,7 +235,9 @@ TEST(ReadQueue, EveryRequestCompletesOnceForAnyInterleaving) {
             ++n_pushed;
           }
           break;
-        case 2: q.take(); break;
+        case 2:
+          q.take();
+          break;
         case 3:
           if (!q.flying.empty()) q.finish(rng.below(q.flying.size()), rng.below(10) == 0);
           break;

@@ -24,7 +24,8 @@ constexpr std::array kPaths = {Path{IoMode::kUring, DirectMode::kOn}, Path{IoMod
                                Path{IoMode::kThreads, DirectMode::kOn}, Path{IoMode::kThreads, DirectMode::kOff}};
 
 std::string describe(const Path& path) {
-  return std::string(path.io == IoMode::kUring ? "uring" : "threads") + (path.direct == DirectMode::kOn ? " direct" : " buffered");
+  return std::string(path.io == IoMode::kUring ? "uring" : "threads") +
+         (path.direct == DirectMode::kOn ? " direct" : " buffered");
 }
 
 // Ends in the middle of a block, of 512 bytes as of 64 KiB.
@@ -34,11 +35,23 @@ constexpr uint64_t kRoom = 512U << 10;  // of a destination
 class ReaderTest : public testing::Test {
  protected:
   ReaderOptions options(const Path& path, FaultPlan* faults = nullptr) const {
-    return {.files = {file_.path()}, .io = path.io, .direct = path.direct, .queue_depth = 4, .max_requests = 16,
-            .piece_bytes = 64U << 10, .max_block_bytes = 64U << 10, .faults = faults};
+    return {.files = {file_.path()},
+            .io = path.io,
+            .direct = path.direct,
+            .queue_depth = 4,
+            .max_requests = 16,
+            .piece_bytes = 64U << 10,
+            .max_block_bytes = 64U << 10,
+            .faults = faults};
   }
   ReadRequest request(uint32_t i, uint64_t offset, uint64_t n_bytes, ReadClass cls = ReadClass::kDemand) {
-    return {.file_idx = 0, .offset = offset, .n_bytes = n_bytes, .dst = memory_.data() + i * kRoom, .dst_bytes = kRoom, .cls = cls, .tag = i};
+    return {.file_idx = 0,
+            .offset = offset,
+            .n_bytes = n_bytes,
+            .dst = memory_.data() + i * kRoom,
+            .dst_bytes = kRoom,
+            .cls = cls,
+            .tag = i};
   }
   void expect_read(const ReadDone& done) {
     ASSERT_EQ(done.status, ReadStatus::kOk);
@@ -48,9 +61,19 @@ class ReaderTest : public testing::Test {
   }
   // Reads many ranges, several at a time: the borders of blocks, the tail of the file, and random ones.
   void read_everywhere(Reader& reader) {
-    std::vector<std::pair<uint64_t, uint64_t>> ranges = {
-        {0, 1}, {0, 4096}, {511, 2}, {512, 512}, {4095, 1}, {4095, 2}, {4096, 8192}, {65535, 65537}, {1, 400000},
-        {kFileBytes - 1, 1}, {kFileBytes - 513, 513}, {kFileBytes - 5000, 5000}, {kFileBytes - 65536, 65536}};
+    std::vector<std::pair<uint64_t, uint64_t>> ranges = {{0, 1},
+                                                         {0, 4096},
+                                                         {511, 2},
+                                                         {512, 512},
+                                                         {4095, 1},
+                                                         {4095, 2},
+                                                         {4096, 8192},
+                                                         {65535, 65537},
+                                                         {1, 400000},
+                                                         {kFileBytes - 1, 1},
+                                                         {kFileBytes - 513, 513},
+                                                         {kFileBytes - 5000, 5000},
+                                                         {kFileBytes - 65536, 65536}};
     TestRng rng;
     for (int i = 0; i < 30; ++i) {
       const uint64_t offset = rng.below(kFileBytes);
@@ -123,7 +146,12 @@ TEST_F(ReaderTest, EveryRangeIsRightOnEveryPath) {
 // STR-3
 TEST_F(ReaderTest, EveryRangeIsRightWhenTheDriveMisbehaves) {
   const std::vector<Faults> all = {
-      {.shorten = true}, {.interrupt_every = 3}, {.again_every = 3}, {.n_eio = 1}, {.n_eio = 3}, {.reorder = true},
+      {.shorten = true},
+      {.interrupt_every = 3},
+      {.again_every = 3},
+      {.n_eio = 1},
+      {.n_eio = 3},
+      {.reorder = true},
       {.shorten = true, .interrupt_every = 3, .again_every = 5, .n_eio = 1, .reorder = true}};
   for (const Path& path : kPaths) {
     for (size_t i = 0; i < all.size(); ++i) {
@@ -161,7 +189,8 @@ TEST_F(ReaderTest, RefusedDirectReadsGiveOneWarningAndBufferedReads) {
     for (const int error : {EINVAL, EOPNOTSUPP, EPERM}) {
       TestFaults drive({.direct_open_error = error});
       Reader reader(options({io, DirectMode::kAuto}, &drive));
-      EXPECT_EQ(reader.warnings(), Strings{"direct reads refused on " + file_.path() + " (" + errno_name(error) + "), using buffered"});
+      EXPECT_EQ(reader.warnings(),
+                Strings{"direct reads refused on " + file_.path() + " (" + errno_name(error) + "), using buffered"});
       EXPECT_EQ(reader.block_bytes(0), 0U);
       read_everywhere(reader);
     }
@@ -175,8 +204,9 @@ TEST_F(ReaderTest, RefusedDirectReadsGiveOneWarningAndBufferedReads) {
     ReaderOptions narrow_options = options({io, DirectMode::kAuto}, &narrow);
     narrow_options.max_block_bytes = 4096;
     Reader aligned(narrow_options);
-    EXPECT_EQ(aligned.warnings(), Strings{"direct reads on " + file_.path() +
-                                          " need an alignment of 65536 bytes, at most 4096 is supported here, using buffered"});
+    EXPECT_EQ(aligned.warnings(),
+              Strings{"direct reads on " + file_.path() +
+                      " need an alignment of 65536 bytes, at most 4096 is supported here, using buffered"});
     read_everywhere(aligned);
 
     // Accepted by the probe, refused at the first or a later real read: told by the completion, once.
@@ -210,7 +240,8 @@ TEST_F(ReaderTest, FailuresAreToldPerRequestAndLeaveOthersAlone) {
     TestFaults drive({});
     Reader reader(options(path, &drive));
     drive.set({.bad_begin = 300000, .bad_end = 300001});
-    const std::vector<ReadRequest> batch = {request(0, 290000, 9000), request(1, 200000, 150000), request(2, 400000, 1000)};
+    const std::vector<ReadRequest> batch = {request(0, 290000, 9000), request(1, 200000, 150000),
+                                            request(2, 400000, 1000)};
     ASSERT_TRUE(reader.submit(batch));
     std::map<uint64_t, ReadDone> by_tag;
     std::array<ReadDone, 4> done;
@@ -231,7 +262,8 @@ TEST_F(ReaderTest, FailuresAreToldPerRequestAndLeaveOthersAlone) {
     // The file ends early for this process only, in the middle of the range.
     drive.set({.ends_at = 500123});
     const ReadDone cut = read_one(reader, request(0, 500000, 1000));
-    EXPECT_EQ(reader.error_text(cut), file_.path() + ": read at offset 500000: wanted 1000 bytes, got 123: end of file");
+    EXPECT_EQ(reader.error_text(cut),
+              file_.path() + ": read at offset 500000: wanted 1000 bytes, got 123: end of file");
     drive.set({});
     // And really: past its end.
     const ReadDone past = read_one(reader, request(0, kFileBytes - 10, 100));
@@ -269,7 +301,8 @@ TEST_F(ReaderTest, PredictionWaitsForDemandAndCanBeTakenBack) {
     const ReadRequest demand = request(0, 0, 1000);
     ASSERT_TRUE(reader.submit({&demand, 1}));
     gate.wait_until_reached();
-    const std::array guesses = {request(1, 1000, 1000, ReadClass::kPrediction), request(2, 2000, 1000, ReadClass::kPrediction),
+    const std::array guesses = {request(1, 1000, 1000, ReadClass::kPrediction),
+                                request(2, 2000, 1000, ReadClass::kPrediction),
                                 request(3, 3000, 1000, ReadClass::kBackground)};
     std::array<ReadId, 3> ids;
     ASSERT_TRUE(reader.submit(guesses, ids));

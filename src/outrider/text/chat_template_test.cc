@@ -329,10 +329,10 @@ TEST(ChatTemplate, FromMetadataChoosesByToolsAndFallsBackToChatMl) {
 
 TEST(ChatTemplate, InputIsCheckedAndKeepsItsOrder) {
   EXPECT_EQ(run("x", ordered_json::array()).error, "chat template: the variables must be a JSON object");
-  EXPECT_EQ(
-      text_of("{{ t | tojson }}",
-              {{"t", ordered_json::parse(R"({"z":1,"a":[1.0,2e30,18446744073709551615,-5,null,true],"\u00e9":"\u00fc"})")}}),
-      "{\"z\": 1, \"a\": [1.0, 2e+30, 1.8446744073709552e+19, -5, null, true], \"\xc3\xa9\": \"\xc3\xbc\"}");
+  EXPECT_EQ(text_of("{{ t | tojson }}",
+                    {{"t", ordered_json::parse(
+                               R"({"z":1,"a":[1.0,2e30,18446744073709551615,-5,null,true],"\u00e9":"\u00fc"})")}}),
+            "{\"z\": 1, \"a\": [1.0, 2e+30, 1.8446744073709552e+19, -5, null, true], \"\xc3\xa9\": \"\xc3\xbc\"}");
   // Bytes that are not UTF-8 pass through, one code point each.
   EXPECT_EQ(text_of("{{ s }}{{ s | length }}{{ s[1:] }}{{ s | upper }}", {{"s", "a\xFF\xC3"}}),
             "a\xFF\xC3"
