@@ -31,8 +31,9 @@ std::string system_text(int error) { return std::strerror(error); }
 // Bytes gather in `raw`; a full one is packed and written as a block.
 struct TraceWriter::Impl {
   Impl(const std::string& the_path, const TraceHeader& header)
-      : path(the_path), file(std::fopen(the_path.c_str(), "wb")), context(ZSTD_createCCtx()), packed(ZSTD_compressBound(kTraceBlockBytes)) {
+      : path(the_path), file(std::fopen(the_path.c_str(), "wb")), packed(ZSTD_compressBound(kTraceBlockBytes)) {
     if (file == nullptr) fail(ErrorKind::kIo, "{}: cannot be opened for writing: {}", printable(path), system_text(errno));
+    context = ZSTD_createCCtx();  // not before what throws: a constructor that throws frees no raw pointer
     OUTRIDER_CHECK(context != nullptr);
     // A first use allocates the context's memory here rather than in the run.
     ZSTD_compressCCtx(context, packed.data(), packed.size(), raw.data(), raw.size(), kCompressionLevel);
@@ -92,7 +93,7 @@ struct TraceWriter::Impl {
 
   std::string path;
   std::FILE* file;
-  ZSTD_CCtx* context;
+  ZSTD_CCtx* context = nullptr;
   std::array<std::byte, kTraceBlockBytes> raw = {};
   size_t n_raw = 0;
   std::vector<std::byte> packed;
