@@ -33,8 +33,10 @@ namespace {
 
 TEST(EngineAllocations, NoneInTheTokenLoop) {
   const model::Model model = model::open(std::string(OUTRIDER_SOURCE_DIR) + "/models/outrider-demo-q4_0.gguf");
-  for (const auto io : {residency::IoMode::kUring, residency::IoMode::kThreads}) {
+  for (const uint32_t lookahead : {0U, 4U, engine::kLookAheadAuto}) {
+    const auto io = lookahead == 4 ? residency::IoMode::kThreads : residency::IoMode::kUring;
     engine::EngineOptions options;
+    options.lookahead = lookahead;
     options.context = 256;
     options.isa = best_isa();
     options.n_threads = 2;
@@ -53,8 +55,8 @@ TEST(EngineAllocations, NoneInTheTokenLoop) {
     const uint64_t before = n_allocations.load();
     ASSERT_GT(before, 0U);  // the counter counts
     engine.prefill(0, ids);
-    for (int32_t token = 0; token < 4; ++token) engine.prefill(0, {&token, 1});
-    EXPECT_EQ(n_allocations.load() - before, 0U) << "io " << static_cast<int>(io);
+    for (int32_t token = 0; token < 12; ++token) engine.prefill(0, {&token, 1});
+    EXPECT_EQ(n_allocations.load() - before, 0U) << "look-ahead " << lookahead;
     EXPECT_GT(engine.counters().experts.misses, 0U);
   }
 }

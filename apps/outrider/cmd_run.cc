@@ -15,6 +15,7 @@
 #include "outrider/base/memory_budget.h"
 #include "outrider/base/units.h"
 #include "sampler_flags.h"
+#include "warm_start.h"
 
 namespace outrider::apps {
 
@@ -105,6 +106,9 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instrumen
       std::fputs(table.c_str(), stderr);
     }
   }
+  if (flags.engine.verbose && !loaded.engine->lookahead_report().empty()) {
+    std::fprintf(stderr, "%s\n", loaded.engine->lookahead_report().c_str());
+  }
   return result.text;
 }
 
@@ -139,6 +143,12 @@ void run(const RunFlags& flags) {
   if (!flags.chat && !flags.system.empty()) fail(ErrorKind::kBadArgument, "--system: wants --chat, a plain prompt has no roles");
   engine::validate(sampler_options(flags.sampler));
   auto loaded = load_model(flags.engine, &interrupted());
+  const auto note = [&](const std::string& text) {
+    if (!text.empty() && !flags.engine.quiet) std::fprintf(stderr, "note: %s
+", text.c_str());
+  };
+  WarmStart warm(loaded->model, flags.engine.no_warm ? "" : WarmStart::default_folder());
+  note(warm.begin(*loaded->engine));
   Instruments instruments(flags.instruments, flags.engine, *loaded);
   catch_interrupts();
   if (flags.chat) {
@@ -148,6 +158,7 @@ void run(const RunFlags& flags) {
     run_once(flags, *loaded, instruments, plain_prompt(flags, *loaded), history);
   }
   instruments.finish();
+  note(warm.save(*loaded->engine));
 }
 
 }  // namespace

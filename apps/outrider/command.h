@@ -21,6 +21,7 @@ void add_simulate(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_synth_trace(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_trace(CLI::App& app);
 void add_trace_info(CLI::App& app);
 
 }  // namespace outrider::apps

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_flags.h"
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 
@@ -35,6 +36,21 @@ Isa resolve_isa(const std::string& name) {
   return *isa;
 }
 
+// nullopt: not a width.
+std::optional<uint32_t> parse_lookahead(const std::string& text) {
+  if (text == "auto") return engine::kLookAheadAuto;
+  if (text == "off") return 0;
+  uint32_t width = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
+  if (error != std::errc() || end != text.data() + text.size() || width > engine::kMaxLookAhead) return std::nullopt;
+  return width;
+}
+
+std::string check_lookahead(const std::string& text) {
+  if (parse_lookahead(text)) return "";
+  return printable(text) + " is not auto, off or 0.." + std::to_string(engine::kMaxLookAhead);
+}
+
 }  // namespace
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
@@ -47,7 +63,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   for (const auto name : residency::policy_names()) policies.emplace_back(name);
   command.add_option("--evict", flags.evict, "Which expert leaves a full cache")->check(CLI::IsMember(policies))->capture_default_str();
   command.add_option("--lfu-half-life", flags.lfu_half_life, "Tokens in which the counts of --evict lfu halve")->check(CLI::Range(1.0, 1e9))->capture_default_str();
-  command.add_option("--lookahead", flags.lookahead, "Look-ahead width; this version has none yet")->check(CLI::IsMember({"off", "0"}))->capture_default_str();
+  command.add_option("--lookahead", flags.lookahead, "Experts guessed ahead for each token: a number, auto (what pays) or off")->check(check_lookahead)->capture_default_str();
   command.add_option("--io", flags.io, "How experts are read")->check(CLI::IsMember({"auto", "uring", "threads"}))->capture_default_str();
   command.add_option("--direct", flags.direct, "Reads past the page cache")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
   command.add_option("--queue-depth", flags.queue_depth, "Reads in flight")->check(CLI::Range(1, 1024))->capture_default_str();
@@ -55,7 +71,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("--chunk", flags.chunk, "Tokens of a prefill pass")->check(CLI::Range(1, 65536))->capture_default_str();
   command.add_option("--kv-type", flags.kv_type, "Storage of keys and values; changes the bits")->check(CLI::IsMember({"f16", "f32", "q8_0"}))->capture_default_str();
   command.add_option("--experts-used", flags.experts_used, "Experts per token instead of the file's number; changes the text");
-  command.add_flag("--no-warm", flags.no_warm, "Start with an empty expert cache (this version always does)");
+  command.add_flag("--no-warm", flags.no_warm, "run: neither fill the expert cache with what earlier runs demanded, nor remember this one");
   command.add_flag("-q,--quiet", flags.quiet, "No plan, no notes, no closing line");
   command.add_flag("-v,--verbose", flags.verbose, "More notes");
   command.add_flag("--no-progress", flags.no_progress, "No progress bars");
@@ -76,6 +92,7 @@ engine::EngineOptions engine_options(const EngineFlags& flags) {
   options.io = choose<IoMode>(flags.io, {{"auto", IoMode::kAuto}, {"uring", IoMode::kUring}, {"threads", IoMode::kThreads}});
   options.direct = choose<DirectMode>(flags.direct, {{"auto", DirectMode::kAuto}, {"on", DirectMode::kOn}, {"off", DirectMode::kOff}});
   options.queue_depth = flags.queue_depth;
+  options.lookahead = *parse_lookahead(flags.lookahead);
   return options;
 }
 
@@ -158,7 +175,12 @@ Json experts_json(const LoadedModel& loaded, const residency::StoreCounters& cou
   out["misses"] = counters.misses;
   out["bytes_read"] = counters.bytes_read;
   out["stall_ms"] = static_cast<double>(counters.stall_ns) / 1e6;
-  out["lookahead"] = {{"width", 0}, {"predicted", 0}, {"used", 0}, {"in_time", 0}, {"wasted_bytes", 0}, {"dropped", 0}};
+  out["lookahead"] = {{"width", loaded.engine->lookahead_width()},
+                      {"predicted", counters.predicted},
+                      {"used", counters.predicted_used},
+                      {"in_time", counters.predicted_in_time},
+                      {"wasted_bytes", counters.bytes_predicted_wasted},
+                      {"dropped", counters.dropped}};
   return out;
 }
 

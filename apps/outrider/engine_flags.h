@@ -29,7 +29,7 @@ struct EngineFlags {
   std::string memory;
   std::string evict = "guarded";
   double lfu_half_life = 256;
-  std::string lookahead = "off";
+  std::string lookahead = "auto";
   std::string io = "auto";
   std::string direct = "auto";
   uint32_t queue_depth = 16;

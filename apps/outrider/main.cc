@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
   outrider::apps::add_fit(app);
   outrider::apps::add_inspect(app);
   outrider::apps::add_tokenize(app);
+  outrider::apps::add_trace(app);
   outrider::apps::add_quantize(app);
   outrider::apps::add_pack(app);
   outrider::apps::add_synth(app);

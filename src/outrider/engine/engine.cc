@@ -6,6 +6,7 @@
 #include "outrider/base/check.h"
 #include "outrider/engine/cpu_device.h"
 #include "outrider/engine/layers.h"
+#include "outrider/engine/lookahead.h"
 
 namespace outrider::engine {
 
@@ -28,7 +29,8 @@ std::unique_ptr<residency::ExpertStore> make_store(const model::Model& model, co
                                         .lfu_half_life_tokens = options.lfu_half_life_tokens,
                                         .io = options.io,
                                         .direct = options.direct,
-                                        .queue_depth = options.queue_depth};
+                                        .queue_depth = options.queue_depth,
+                                        .faults = options.faults};
   for (const format::ModelPart& part : model.file.files) store_options.files.push_back(part.path);
   return std::make_unique<residency::ExpertStore>(std::move(store_options));
 }
@@ -45,6 +47,9 @@ struct Engine::Impl {
         kv(kv_layout(model.spec, options)),
         kv_memory(device.allocate(kv.total_bytes, "KV cache")),
         store(make_store(model, options)),
+        ahead(store && options.lookahead != 0
+                  ? std::make_unique<LookAhead>(model.spec, model.n_moe_layers(), options.lookahead, *store)
+                  : nullptr),
         weights(load_dense(model, device, progress)),
         rope(model.spec.rope, weights.rope_divisors),
         n_tokens(options.n_sequences, 0),
@@ -61,6 +66,7 @@ struct Engine::Impl {
             .kv_layout = kv,
             .kv = kv_memory,
             .store = store.get(),
+            .ahead = ahead.get(),
             .clock = clock,
             .cancel = options.cancel,
             .observer = observer,
@@ -143,6 +149,7 @@ struct Engine::Impl {
   KvLayout kv;
   std::byte* kv_memory;
   std::unique_ptr<residency::ExpertStore> store;
+  std::unique_ptr<LookAhead> ahead;  // nullptr: off
   DeviceModel weights;
   RopeTable rope;
   PhaseClock clock;
@@ -236,6 +243,26 @@ io::ReadLatency Engine::read_latency() const noexcept {
 }
 
 PhaseTimes Engine::phase_times() const noexcept { return impl_->clock.times(); }
+
+std::vector<LookAheadScore> Engine::lookahead_scores() const {
+  return impl_->ahead ? impl_->ahead->scores() : std::vector<LookAheadScore>();
+}
+uint32_t Engine::lookahead_width() const noexcept { return impl_->ahead ? impl_->ahead->width() : 0; }
+std::string Engine::lookahead_report() const { return impl_->ahead ? impl_->ahead->report() : ""; }
+
+void Engine::refill(std::vector<residency::ExpertKey> experts) {
+  if (impl_->store) impl_->store->refill(std::move(experts));
+}
+
+std::vector<std::vector<float>> Engine::expert_heat() const {
+  std::vector<std::vector<float>> heat(impl_->model.n_moe_layers());
+  for (uint32_t layer = 0; layer < heat.size(); ++layer) {
+    for (uint32_t expert = 0; expert < impl_->model.spec.router.n_experts; ++expert) {
+      heat[layer].push_back(static_cast<float>(impl_->store->heat(layer, expert)));
+    }
+  }
+  return heat;
+}
 
 std::string Engine::kernel_class() const { return "exact"; }
 

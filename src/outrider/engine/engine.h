@@ -26,6 +26,9 @@
 
 namespace outrider::engine {
 
+inline constexpr uint32_t kMaxLookAhead = 16;
+inline constexpr uint32_t kLookAheadAuto = UINT32_MAX;
+
 struct EngineOptions {
   uint32_t context = 0;      // positions per sequence; 0 = min(the model's context_length, 4096)
   uint32_t n_sequences = 1;  // sequences 0..n_sequences-1 exist from the start, empty
@@ -40,12 +43,16 @@ struct EngineOptions {
   residency::IoMode io = residency::IoMode::kAuto;
   residency::DirectMode direct = residency::DirectMode::kAuto;
   uint32_t queue_depth = 16;
+  // Experts guessed ahead for each row: 0 = off, 1..kMaxLookAhead, or kLookAheadAuto: what pays, decided and decided again
+  // from measurements. Never changes a bit.
+  uint32_t lookahead = 0;
+  io::FaultPlan* faults = nullptr;  // tests and measurements: makes the drive of the experts slow or bad; outlives the engine
   const std::atomic<bool>* cancel = nullptr;  // looked at between layers: true -> Error(kCancelled)
 };
 
 // One line of the memory plan; the engine allocates exactly this.
 struct PlanLine {
-  std::string name;  // "dense weights", "KV cache", "work buffers", "expert cache"
+  std::string name;  // "dense weights", "KV cache", "work buffers", "expert cache", "look-ahead"
   uint64_t bytes = 0;
 };
 
@@ -88,6 +95,14 @@ struct PhaseTimes {
 struct EngineCounters {
   uint64_t passes = 0, rows = 0;     // finished passes and their rows
   residency::StoreCounters experts;  // all zero in a dense model
+};
+
+// Guesses against what was chosen, for guesses of `width` experts a row.
+struct LookAheadScore {
+  uint32_t width = 0;
+  double precision = 0;  // share of the guessed experts that were chosen
+  double coverage = 0;   // share of the chosen experts that were guessed
+  double in_time = 0;    // of the guessed and chosen, the share that was resident when demanded
 };
 
 // What a pass throws when the numbers of one row went wrong: kind kNumeric, naming the layer. The other rows of the
@@ -140,6 +155,15 @@ class Engine {
   EngineCounters counters() const noexcept;
   PhaseTimes phase_times() const noexcept;
   io::ReadLatency read_latency() const noexcept;  // of expert reads
+
+  // Of widths 1, 2, ... of the guesses that the arbiter took; empty when look-ahead is off.
+  std::vector<LookAheadScore> lookahead_scores() const;
+  uint32_t lookahead_width() const noexcept;  // 0: off
+  std::string lookahead_report() const;       // one line; empty when off
+  // Reads these experts into free slots while the drive has nothing better to do.
+  void refill(std::vector<residency::ExpertKey> experts);
+  // Decayed counts of demands, by MoE layer and expert; empty in a dense model.
+  std::vector<std::vector<float>> expert_heat() const;
   // "exact" while every kernel in use keeps the law.
   std::string kernel_class() const;
 

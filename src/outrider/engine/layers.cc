@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "outrider/base/error.h"
+#include "outrider/engine/lookahead.h"
 
 namespace outrider::engine {
 namespace {
@@ -131,7 +132,41 @@ void tell_demand(const PassContext& pass, uint32_t moe_idx, uint32_t n_rows, uin
   for (PassObserver* watcher : pass.watchers) watcher->demand(demand);
 }
 
-void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t n_rows) {
+// Guesses for the MoE layer that follows this one, from the state after this layer's attention.
+void look_ahead(const PassContext& pass, uint32_t layer_idx) {
+  if (pass.ahead == nullptr || layer_idx + 1 >= pass.spec.n_layers) return;
+  const DeviceLayer& next = pass.weights.layers[layer_idx + 1];
+  if (!next.is_moe) return;
+  const WorkBuffers& work = pass.work;
+  std::span<const uint32_t> router_ids;
+  if (pass.ahead->wants_router(next.moe_idx)) {
+    const std::span<const uint32_t> rows = pass.ahead->rows();
+    const auto n_rows = static_cast<uint32_t>(rows.size());
+    pass.device.norm({.x = work.x,
+                      .row_idx = rows.data(),
+                      .weight = next.ffn_norm,
+                      .eps = pass.spec.eps,
+                      .n_rows = n_rows,
+                      .quantize = next.router.wants_quantized(),
+                      .y = work.ahead_in});
+    const LinearOp router = {&next.router, work.ahead_logits};
+    pass.device.linear({&router, 1}, work.ahead_in, n_rows);
+    kernels::RouterSpec spec = pass.spec.router;
+    spec.n_used = LookAhead::router_width(pass.spec);
+    const uint32_t bad_row = pass.device.route({.spec = spec,
+                                                .logits = work.ahead_logits,
+                                                .selection_bias = next.selection_bias,
+                                                .n_rows = n_rows,
+                                                .ids = work.ahead_ids,
+                                                .weights = work.ahead_weights});
+    // Numbers gone wrong are for the layer itself to tell.
+    if (bad_row == n_rows) router_ids = {work.ahead_ids, static_cast<size_t>(n_rows) * spec.n_used};
+  }
+  pass.ahead->guess(next.moe_idx, router_ids);
+  pass.clock.mark(&PhaseTimes::router);
+}
+
+void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t layer_idx, uint32_t n_rows) {
   const WorkBuffers& work = pass.work;
   const uint32_t n_demanded = group_pairs(pass, n_rows);
   if (!pass.watchers.empty()) tell_demand(pass, layer.moe_idx, n_rows, n_demanded);
@@ -139,6 +174,11 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t n_r
   const uint64_t stall_before = pass.store->counters().stall_ns;
   residency::LayerPass slabs = pass.store->begin(layer.moe_idx, {work.demanded, n_demanded}, {work.uses, n_demanded});
   pass.clock.mark(&PhaseTimes::experts);
+  if (pass.ahead != nullptr) {
+    // The demand's reads are under way; guesses queue behind them.
+    pass.ahead->demand(layer.moe_idx, {work.ids, static_cast<size_t>(n_rows) * pass.spec.router.n_used}, n_demanded);
+    look_ahead(pass, layer_idx);
+  }
   // The shared expert needs no slab: it runs while the first reads are on their way.
   if (layer.shared) {
     run_ffn(pass, layer.shared, n_rows, work.projected);
@@ -186,9 +226,10 @@ void run_layer(const PassContext& pass, uint32_t layer_idx, uint32_t n_rows) {
                     .y = work.normed});
   if (layer.is_moe) {
     run_router(pass, layer, layer_idx, n_rows);
-    run_experts(pass, layer, n_rows);
+    run_experts(pass, layer, layer_idx, n_rows);
     return;
   }
+  look_ahead(pass, layer_idx);
   run_ffn(pass, layer.dense, n_rows, work.projected);
   pass.device.add(work.x, work.projected, static_cast<uint64_t>(n_rows) * pass.spec.d_model);
   pass.clock.mark(&PhaseTimes::dense);
@@ -198,6 +239,7 @@ void run_layer(const PassContext& pass, uint32_t layer_idx, uint32_t n_rows) {
 
 void run_layers(const PassContext& pass, uint32_t n_rows) {
   const WorkBuffers& work = pass.work;
+  if (pass.ahead != nullptr) pass.ahead->begin_pass({work.tokens, n_rows});
   pass.device.embed(pass.weights.embedding, {work.tokens, n_rows}, work.x);
   for (uint32_t row = 0; row < n_rows; ++row) {
     pass.rope.fill(work.places[row].position, work.cos_sin + static_cast<uint64_t>(row) * pass.spec.rope.n_rot);

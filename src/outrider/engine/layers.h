@@ -15,6 +15,8 @@
 
 namespace outrider::engine {
 
+class LookAhead;
+
 // What a pass works with. work.places and work.tokens hold the rows.
 struct PassContext {
   Device& device;
@@ -25,6 +27,7 @@ struct PassContext {
   const KvLayout& kv_layout;
   std::byte* kv = nullptr;
   residency::ExpertStore* store = nullptr;  // nullptr in a dense model
+  LookAhead* ahead = nullptr;               // nullptr: off
   PhaseClock& clock;
   const std::atomic<bool>* cancel = nullptr;
   const RoutingObserver& observer;

@@ -6,6 +6,7 @@
 #include "outrider/base/error.h"
 #include "outrider/engine/cpu_device.h"
 #include "outrider/engine/engine.h"
+#include "outrider/engine/lookahead.h"
 #include "outrider/engine/weights.h"
 #include "outrider/engine/work_buffers.h"
 
@@ -51,11 +52,13 @@ EngineOptions resolve(const model::Model& model, EngineOptions options) {
          isa_name(options.isa), isa_name(best_isa()));
   }
   check_kv(spec, options);
+  if (options.lookahead != kLookAheadAuto) check_range("look-ahead width", options.lookahead, 0, kMaxLookAhead);
   options.chunk = static_cast<uint32_t>(
       std::min<uint64_t>(options.chunk, static_cast<uint64_t>(options.context) * options.n_sequences));
   options.logit_rows = std::min(options.logit_rows, options.chunk);
   if (!spec.is_moe() || model.n_moe_layers() == 0) {
     options.slots_per_layer = 0;
+    options.lookahead = 0;
     return options;
   }
   const uint32_t n_experts = spec.router.n_experts;
@@ -104,6 +107,7 @@ std::vector<PlanLine> memory_plan(const model::Model& model, const EngineOptions
     const std::vector<residency::LayerSource> sources = expert_sources(model);
     plan.push_back(
         {"expert cache", residency::ExpertStore::arena_bytes_for(sources, resolved.slots_per_layer, resolved.direct)});
+    if (resolved.lookahead != 0) plan.push_back({"look-ahead", LookAhead::n_bytes(spec, model.n_moe_layers())});
   }
   return plan;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "outrider/base/checked.h"
+#include "outrider/engine/lookahead.h"
 
 namespace outrider::engine {
 namespace {
@@ -77,6 +78,13 @@ uint64_t WorkBuffers::lay_out(const model::ModelSpec& spec, const EngineOptions&
     bump.take(out.demanded, n_experts);
     bump.take(out.uses, n_experts);
     bump.take(out.jobs, n_experts);
+    if (options.lookahead != 0) {
+      const uint64_t n_ids = uint64_t{kMaxAheadRows} * LookAhead::router_width(spec);
+      bump.take(out.ahead_in, kMaxAheadRows, d);
+      bump.take(out.ahead_logits, kMaxAheadRows * n_experts);
+      bump.take(out.ahead_ids, n_ids);
+      bump.take(out.ahead_weights, n_ids);
+    }
   }
   bump.take(out.head_in, options.logit_rows, d);
   bump.take(out.logits, static_cast<uint64_t>(options.logit_rows) * spec.n_vocab);

@@ -29,11 +29,16 @@ struct WorkBuffers {
   float* expert_up = nullptr;      // (P, expert_ff)
   float* expert_out = nullptr;     // (P, d_model)
   float* expert_sum = nullptr;     // (C, d_model)
+  // Look-ahead; A = kMaxAheadRows.
+  Rows ahead_in;                   // (A, d_model)
+  float* ahead_logits = nullptr;   // (A, n_experts)
   Rows head_in;                    // (logit_rows, d_model)
   float* logits = nullptr;         // (logit_rows, n_vocab)
   // Host memory.
   uint32_t* ids = nullptr;           // (C, n_used)
   float* weights = nullptr;          // (C, n_used)
+  uint32_t* ahead_ids = nullptr;     // (A, router_width)
+  float* ahead_weights = nullptr;    // (A, router_width)
   uint32_t* pair_row = nullptr;      // (P)
   uint32_t* pair_of = nullptr;       // (P): pair of (row, rank)
   uint32_t* expert_begin = nullptr;  // (n_experts + 1): first pair of each expert

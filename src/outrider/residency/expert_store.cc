@@ -357,6 +357,7 @@ bool ExpertStore::is_resident(uint32_t layer, uint32_t expert) const noexcept {
   return state == SlotState::kResident || state == SlotState::kPinned;
 }
 bool ExpertStore::was_resident(uint32_t expert) const noexcept { return impl_->was_resident[expert] != 0; }
+uint32_t ExpertStore::n_reads_ahead() const noexcept { return static_cast<uint32_t>(impl_->ahead.size()); }
 AheadTimes ExpertStore::ahead_times(uint32_t layer) const noexcept {
   return {.idle_ns = impl_->times[layer].idle_ns, .slab_ns = impl_->slab_ns};
 }

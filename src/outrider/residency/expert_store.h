@@ -138,6 +138,7 @@ class ExpertStore {
   bool is_resident(uint32_t layer, uint32_t expert) const noexcept;
   // Of an expert of the last begin(): whether it was resident then.
   bool was_resident(uint32_t expert) const noexcept;
+  uint32_t n_reads_ahead() const noexcept;  // slabs: guesses and refills under way, as of the last call that collected
   AheadTimes ahead_times(uint32_t layer) const noexcept;
   // Decayed count of demands.
   double heat(uint32_t layer, uint32_t expert) const noexcept;

@@ -23,8 +23,8 @@ double ns_between(std::chrono::steady_clock::time_point from, std::chrono::stead
 void ExpertStore::Impl::predict(uint32_t layer_idx, std::span<const uint32_t> experts) noexcept {
   looks_ahead = true;
   chance_at[layer_idx] = Clock::now();
-  if (experts.empty()) return;
   collect_landed();
+  if (experts.empty()) return;
   placer->expect(layer_idx, experts);
   const uint32_t first_slot = layout.layers[layer_idx].first_slot;
   const std::span<Slot> layer_slots = std::span(slots).subspan(first_slot, layout.layers[layer_idx].n_slots);

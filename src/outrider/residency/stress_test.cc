@@ -53,6 +53,9 @@ class Worker {
     for (uint32_t i = 0; i < kExperts; ++i) experts[i] = i, uses[i] = 1 + i % 3;
     for (uint32_t i = 0; i < kExperts; ++i) std::swap(experts[i], experts[i + random_.below(kExperts - i)]);
     const size_t n_demanded = 1 + random_.below(kExperts);
+    // Guesses, right and wrong, race with the demand that follows; a refill runs behind both.
+    if (random_.below(4) == 0) store.refill({{0, experts[0]}, {0, experts[kExperts - 1]}, {0, experts[5]}});
+    store.predict(0, std::span(experts).subspan(random_.below(kExperts / 2), random_.below(kExperts / 2)));
     LayerPass open = store.begin(0, std::span(experts).first(n_demanded), std::span(uses).first(n_demanded));
     const bool drop = random_.below(4) == 0;
     for (auto slabs = open.next(); !slabs.empty(); slabs = open.next()) {

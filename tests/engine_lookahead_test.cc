@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Look-ahead never reaches a bit: whatever the policy, the cache, the width and the drive's behaviour.
+#include <gtest/gtest.h>
+
+#include "engine_run.h"
+#include "outrider/base/cpu.h"
+#include "outrider/base/test_rng.h"
+#include "outrider/io/test_faults.h"
+#include "outrider/residency/policy.h"
+#include "temp_model.h"
+#include "tiny_model.h"
+
+namespace outrider {
+namespace {
+
+using engine::EngineOptions;
+
+constexpr uint32_t kGreedy = 12;
+
+
+// Late: every completion waits for the next ones. Failed: each place fails so often that the first read of it is given
+// up; a pass whose demand fails is run again.
+enum class Drive { kHealthy, kLate, kReordered, kFailing };
+
+class LateFaults : public io::FaultPlan {
+ public:
+  uint32_t hold_completion(uint64_t /*offset*/) override { return 3; }
+};
+
+std::unique_ptr<io::FaultPlan> make_faults(Drive drive) {
+  switch (drive) {
+    case Drive::kHealthy: return nullptr;
+    case Drive::kLate: return std::make_unique<LateFaults>();
+    case Drive::kReordered: return std::make_unique<io::TestFaults>(io::Faults{.shorten = true, .reorder = true}, 3);
+    case Drive::kFailing: return std::make_unique<io::TestFaults>(io::Faults{.n_eio = 5}, 4);
+  }
+  return nullptr;
+}
+
+std::string digest_of(const model::Model& model, EngineOptions options, Drive drive, std::span<const int32_t> prompt,
+                      residency::StoreCounters* counters = nullptr) {
+  const std::unique_ptr<io::FaultPlan> faults = make_faults(drive);
+  options.faults = faults.get();
+  engine::Engine engine(model, options);
+  observe::Digest digest;
+  int32_t token = 0;
+  const auto run = [&](std::span<const int32_t> ids) {
+    for (int i = 0;; ++i) {
+      try {
+        const std::span<const float> logits = engine.prefill(0, ids);
+        digest.add(logits);
+        token = test::best_token(logits);
+        return;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::kIo || i == 200) throw;
+      }
+    }
+  };
+  run(prompt);
+  for (uint32_t i = 0; i < kGreedy; ++i) {
+    const int32_t next = token;
+    run({&next, 1});
+  }
+  if (counters != nullptr) *counters = engine.counters().experts;
+  return digest.hex();
+}
+
+test::TinyModel routed_model(uint32_t n_layers, uint32_t n_experts, uint32_t n_used) {
+  test::TinyModel tiny;
+  tiny.n_layers = n_layers;
+  tiny.n_experts = n_experts;
+  tiny.n_used = n_used;
+  tiny.qk_norm = true;
+  return tiny;
+}
+
+std::vector<int32_t> prompt_ids(uint32_t n_vocab, uint32_t n) {
+  TestRng random(5);
+  std::vector<int32_t> ids(n);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(n_vocab));
+  return ids;
+}
+
+TEST(LookAhead, DigestIsTheSameForEveryPolicyCacheWidthAndDrive) {
+  const test::TempModel file(routed_model(4, 16, 3));
+  const model::Model model = model::open(file.path());
+  const std::vector<int32_t> prompt = prompt_ids(96, 20);
+  EngineOptions options;
+  options.context = 64;
+  options.chunk = 20;
+  const std::string want = digest_of(model, options, Drive::kHealthy, prompt);
+  uint64_t n_predicted = 0;
+  for (const auto policy : residency::policy_names()) {
+    for (const uint32_t slots : {3U, 6U}) {
+      for (const uint32_t width : {0U, 1U, 2U, 4U, 8U, engine::kLookAheadAuto}) {
+        for (const Drive drive : {Drive::kHealthy, Drive::kLate, Drive::kReordered, Drive::kFailing}) {
+          options.evict = std::string(policy);
+          options.slots_per_layer = slots;
+          options.lookahead = width;
+          options.io = width % 2 == 0 ? residency::IoMode::kUring : residency::IoMode::kThreads;
+          residency::StoreCounters counters;
+          EXPECT_EQ(digest_of(model, options, drive, prompt, &counters), want)
+              << policy << ", " << slots << " slots, width " << width << ", drive " << static_cast<int>(drive);
+          EXPECT_EQ(counters.bytes_read, counters.bytes_demand + counters.bytes_predicted_used + counters.bytes_predicted_wasted +
+                                             counters.bytes_predicted_pending);
+          if (width == 0) {
+            EXPECT_EQ(counters.admitted + counters.predicted + counters.dropped, 0U);
+          }
+          n_predicted += counters.predicted;
+        }
+      }
+    }
+  }
+  EXPECT_GT(n_predicted, 200U);
+}
+
+// Architectures with leading dense layers, shared experts and selection biases go through the same.
+TEST(LookAhead, DigestIsTheSameForEveryArchitecture) {
+  for (const test::TinyCase& test_case : test::golden_cases()) {
+    if (test_case.model.n_experts == 0) continue;
+    const test::TempModel file(test_case.model);
+    const model::Model model = model::open(file.path());
+    const std::vector<int32_t> prompt = test::golden_ids(test_case.model);
+    EngineOptions options;
+    options.context = 64;
+    const std::string want = digest_of(model, options, Drive::kHealthy, prompt);
+    options.slots_per_layer = engine::minimum_slots(model);
+    for (const uint32_t width : {4U, engine::kLookAheadAuto}) {
+      options.lookahead = width;
+      EXPECT_EQ(digest_of(model, options, Drive::kReordered, prompt), want) << test_case.name << ", width " << width;
+    }
+  }
+}
+
+TEST(LookAhead, OffIsTheSameSequenceOfHitsAndMisses) {
+  const model::Model model = model::open(std::string(OUTRIDER_SOURCE_DIR) + "/models/outrider-demo-q4_0.gguf");
+  EngineOptions options;
+  options.context = 64;
+  options.isa = best_isa();
+  options.slots_per_layer = 12;
+  const std::vector<int32_t> prompt = prompt_ids(model.spec.n_vocab, 16);
+  residency::StoreCounters first, second;
+  digest_of(model, options, Drive::kHealthy, prompt, &first);
+  digest_of(model, options, Drive::kReordered, prompt, &second);
+  EXPECT_EQ(first.hits, second.hits);
+  EXPECT_EQ(first.misses, second.misses);
+  EXPECT_EQ(first.bytes_read, first.bytes_demand);
+}
+
+TEST(LookAhead, WidthIsCheckedAndOffInADenseModel) {
+  const test::TempModel file(routed_model(2, 16, 2));
+  const model::Model model = model::open(file.path());
+  EngineOptions options;
+  options.lookahead = 17;
+  EXPECT_EQ(test::error_of([&] { engine::resolve(model, options); }), "look-ahead width is 17, wanted 0..16");
+  test::TinyModel dense_tiny = routed_model(2, 0, 0);
+  dense_tiny.arch = "llama";
+  dense_tiny.qk_norm = false;
+  const test::TempModel dense_file(dense_tiny);
+  const model::Model dense = model::open(dense_file.path());
+  options.lookahead = engine::kLookAheadAuto;
+  EXPECT_EQ(engine::resolve(dense, options).lookahead, 0U);
+}
+
+}  // namespace
+}  // namespace outrider
