@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -22,6 +23,8 @@ struct Outcome {
 inline Outcome run_program(const std::string& arguments, const std::string& before = "") {
   Outcome outcome;
   const std::string err_path = "/tmp/outrider_program_err_" + std::to_string(::getpid());
+  // What runs remember about models stays out of the user's cache.
+  ::setenv("XDG_CACHE_HOME", "/tmp/outrider_program_cache", 1);
   const std::string command = before + " " + OUTRIDER_PROGRAM + " " + arguments + " 2>" + err_path;
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
