@@ -144,8 +144,7 @@ void run(const RunFlags& flags) {
   engine::validate(sampler_options(flags.sampler));
   auto loaded = load_model(flags.engine, &interrupted());
   const auto note = [&](const std::string& text) {
-    if (!text.empty() && !flags.engine.quiet) std::fprintf(stderr, "note: %s
-", text.c_str());
+    if (!text.empty() && !flags.engine.quiet) std::fprintf(stderr, "note: %s\n", text.c_str());
   };
   WarmStart warm(loaded->model, flags.engine.no_warm ? "" : WarmStart::default_folder());
   note(warm.begin(*loaded->engine));

@@ -2,7 +2,7 @@
 // Decode speed by look-ahead width on a drive that is made slow: every read sleeps for a while before the kernel is
 // asked, one after the other (the ring's thread does the sleeping), so that the drive is the bottleneck whatever else
 // the machine does. Prints one line per width; docs/lookahead.md holds what it measured.
-// Usage: outrider_slow_drive MODEL SLOTS DELAY_US TOKENS REPEATS
+// Usage: outrider_slow_drive MODEL SLOTS DELAY_US TOKENS REPEATS ISA
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine_run.h"
+#include "outrider/base/isa.h"
 #include "outrider/base/cpu.h"
 #include "outrider/io/fault.h"
 
@@ -39,11 +40,12 @@ struct Result {
   std::string report;
 };
 
-Result measure(const outrider::model::Model& model, uint32_t width, uint32_t slots, std::chrono::microseconds delay, uint32_t n_tokens) {
+Result measure(const outrider::model::Model& model, uint32_t width, uint32_t slots, std::chrono::microseconds delay, uint32_t n_tokens,
+               outrider::Isa isa) {
   SlowDrive drive(delay);
   EngineOptions options;
   options.context = 1024;
-  options.isa = outrider::best_isa();
+  options.isa = isa;
   options.slots_per_layer = slots;
   options.evict = "guarded";
   options.lookahead = width;
@@ -72,20 +74,22 @@ Result measure(const outrider::model::Model& model, uint32_t width, uint32_t slo
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: outrider_slow_drive MODEL SLOTS DELAY_US TOKENS REPEATS\n");
+  if (argc != 7) {
+    std::fprintf(stderr, "usage: outrider_slow_drive MODEL SLOTS DELAY_US TOKENS REPEATS ISA\n");
     return 2;
   }
   const outrider::model::Model model = outrider::model::open(argv[1]);
   const auto slots = static_cast<uint32_t>(std::atoi(argv[2]));
   const std::chrono::microseconds delay(std::atoi(argv[3]));
   const auto n_tokens = static_cast<uint32_t>(std::atoi(argv[4]));
+  // A slower instruction set stands for a model with more arithmetic between its reads.
+  const outrider::Isa isa = outrider::parse_isa(argv[6]).value_or(outrider::best_isa());
   const int n_repeats = std::atoi(argv[5]);
   const std::vector<uint32_t> widths = {0, 1, 2, 4, 8, kLookAheadAuto};
   std::vector<std::vector<Result>> results(widths.size());
   // Interleaved: what else runs on the machine falls on all of them alike.
   for (int i = 0; i < n_repeats; ++i) {
-    for (size_t w = 0; w < widths.size(); ++w) results[w].push_back(measure(model, widths[w], slots, delay, n_tokens));
+    for (size_t w = 0; w < widths.size(); ++w) results[w].push_back(measure(model, widths[w], slots, delay, n_tokens, isa));
   }
   const auto median = [&](size_t w, auto field) {
     std::vector<double> values;

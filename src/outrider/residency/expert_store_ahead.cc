@@ -133,7 +133,12 @@ void ExpertStore::Impl::settle_ahead(uint32_t layer_idx, std::span<const uint32_
     const bool is_guess = slot.reason == io::ReadClass::kPrediction;
     const bool wants_slot = is_here && n_absent > 0;
     if (is_guess ? is_here || must_read : wants_slot) {
-      if (take_back(ahead[i]) && wants_slot) --n_absent;
+      const uint32_t slot_idx = ahead[i];
+      if (take_back(slot_idx)) {
+        if (wants_slot) --n_absent;
+      } else if (is_here) {
+        cancel_parts(slot_idx);  // wrong: what is left of it would only keep the drive from the next guess
+      }
     }
   }
   for (const uint32_t expert : experts) is_demanded[expert] = 0;
