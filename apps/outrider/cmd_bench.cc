@@ -12,6 +12,8 @@
 #include "outrider/base/random.h"
 #include "outrider/base/units.h"
 #include "outrider/whatif/machine.h"
+#include "outrider/whatif/predict.h"
+#include "outrider/whatif/probe.h"
 
 namespace outrider::apps {
 
@@ -135,11 +137,26 @@ Json machine_json(const LoadedModel& loaded, double dram_gbps) {
   const format::ModelFile& file = loaded.model.file;
   const auto largest = std::max_element(file.files.begin(), file.files.end(),
                                         [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; });
-  return {{"cpu", cpu_name()},
-          {"threads", loaded.engine->options().n_threads},
-          {"isa", isa_name(loaded.engine->options().isa)},
-          {"dram_gbps", dram_gbps},
-          {"disk_gbps", whatif::drive_read_gbps(largest->path)}};
+  Json out = {{"cpu", cpu_name()},
+              {"threads", loaded.engine->options().n_threads},
+              {"isa", isa_name(loaded.engine->options().isa)},
+              {"dram_gbps", dram_gbps},
+              {"disk_gbps", whatif::drive_read_gbps(largest->path)}};
+  std::string ignored;
+  if (const auto probe = whatif::load_probe(whatif::probe_path(), ignored)) {
+    const std::string isa(isa_name(loaded.engine->options().isa));
+    out["int8_gmacs"] = probe->gmacs("int8", isa) * std::min(loaded.engine->options().n_threads, probe->cores);
+    out["probe_date"] = probe->date;
+  }
+  return out;
+}
+
+// Prefill bound: the arithmetic of a chunk at the kept probe's int8 rate, or its bytes at the DRAM rate; reads left out.
+double prefill_bound(const LoadedModel& loaded, const Json& machine, uint32_t n_tokens) {
+  const whatif::MachineRates rates = {
+      .dram_gbps = machine["dram_gbps"], .drive_gbps = 0, .int8_gmacs = machine["int8_gmacs"]};
+  const uint32_t chunk = std::min(n_tokens, loaded.engine->options().chunk);
+  return whatif::predict(whatif::model_work(loaded.model), rates, 0, chunk).prefill.bound_tps;
 }
 
 // Decode bound, tokens per second: max(resident bytes / DRAM rate, missed bytes / drive rate) a token (design.md 9).
@@ -161,6 +178,9 @@ Json report(const Subject& subject, const std::vector<Case>& cases, const Json& 
     Json row = {{"tokens", cases[i].tokens},
                 {"context", cases[i].context},
                 {"tokens_per_s", to_json(spread(subject.rates[i]))}};
+    if (cases[i].is_prefill && machine.contains("int8_gmacs")) {
+      row["bound_tokens_per_s"] = prefill_bound(*subject.loaded, machine, cases[i].tokens);
+    }
     if (!cases[i].is_prefill) row["bound_tokens_per_s"] = decode_bound(subject, machine);
     out[cases[i].is_prefill ? "prefill" : "decode"].push_back(row);
   }

@@ -5,6 +5,7 @@
 #include "command.h"
 #include "engine_flags.h"
 #include "outrider/base/units.h"
+#include "plan_speed.h"
 
 namespace outrider::apps {
 
@@ -12,6 +13,7 @@ namespace {
 
 struct PlanFlags {
   EngineFlags engine;
+  std::string trace;
   bool json = false;
 };
 
@@ -22,12 +24,19 @@ void plan(const PlanFlags& flags) {
   const model::Model model = model::open(flags.engine.model_path, load_options);
   const whatif::Plan result =
       whatif::make_plan(model, engine_options(flags.engine), request, flags_budget(flags.engine));
+  std::string note;
+  const Json speed = plan_speed(model, flags.engine, result, flags.trace, note);
   if (!flags.json) {
     std::fputs(whatif::format_plan(result).c_str(), stdout);
     if (result.all_slots > 0) {
       std::printf("smallest plan %s (%u slots per layer); everything resident %s (%u)\n",
                   format_bytes(result.minimum_bytes).c_str(), result.minimum_slots,
                   format_bytes(result.everything_bytes).c_str(), result.all_slots);
+    }
+    if (speed.is_null()) {
+      std::printf("note: %s\n", note.c_str());
+    } else {
+      std::fputs(format_speed(speed).c_str(), stdout);
     }
     return;
   }
@@ -44,15 +53,18 @@ void plan(const PlanFlags& flags) {
   out["margin_bytes"] = result.margin_bytes;
   out["ruled_by"] = result.budget.ruled_by;
   out["notes"] = result.notes;
+  if (speed.is_null()) out["notes"].push_back(note);
+  out["speed"] = speed;
   std::printf("%s\n", out.dump().c_str());
 }
 
 }  // namespace
 
 void add_plan(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("plan", "Show who would live where in memory, without reading a weight");
+  CLI::App* command = app.add_subcommand("plan", "Show who would live where in memory and the speed to expect, without reading a weight");
   auto flags = std::make_shared<PlanFlags>();
   add_engine_flags(*command, flags->engine);
+  command->add_option("--trace", flags->trace, "Demand trace of this model (run --trace): its replay gives the share of misses");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { plan(*flags); });
 }

@@ -15,6 +15,7 @@ void add_logits(CLI::App& app);
 void add_pack(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_probe(CLI::App& app);
 void add_run(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_simulate(CLI::App& app);

@@ -92,6 +92,7 @@ int main(int argc, char** argv) {
   outrider::apps::add_run(app);
   outrider::apps::add_bench(app);
   outrider::apps::add_plan(app);
+  outrider::apps::add_probe(app);
   outrider::apps::add_perplexity(app);
   outrider::apps::add_logits(app);
   outrider::apps::add_simulate(app);
