@@ -55,6 +55,7 @@ std::vector<whatif::StepPoint> read_points(const std::string& path) {
     all.push_back(step.point);
     if (step.tokens == 1) single.push_back(step.point);
   }
+  if (all.size() < 3) fail(ErrorKind::kBadFile, "{}: {} steps, wanted a ledger of at least 3", printable(path), all.size());
   return single.empty() ? all : single;
 }
 

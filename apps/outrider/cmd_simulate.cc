@@ -68,7 +68,7 @@ void parse_lookahead(std::string_view text, whatif::CostModel& model) {
 }
 
 uint32_t slots_of(const std::string& text, const observe::TraceHeader& header) {
-  const whatif::CacheRequest request = whatif::parse_cache_request(text);
+  const whatif::CacheRequest request = whatif::parse_cache_request(text, "--cache");
   uint32_t n_experts = 0;
   uint64_t bytes_per_slot = 0;
   for (const observe::TraceLayer& layer : header.layers) {

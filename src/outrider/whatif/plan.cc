@@ -87,12 +87,12 @@ uint32_t requested_slots(const model::Model& model, const engine::EngineOptions&
 
 }  // namespace
 
-CacheRequest parse_cache_request(std::string_view text) {
+CacheRequest parse_cache_request(std::string_view text, const char* option) {
   CacheRequest request;
   request.text = std::string(text);
   const auto refuse = [&]() {
-    fail(ErrorKind::kBadArgument, "--expert-cache {}: wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)",
-         printable(text));
+    fail(ErrorKind::kBadArgument, "{} {}: wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)",
+         option, printable(text));
   };
   if (text == "auto") return request;
   if (text.empty()) refuse();

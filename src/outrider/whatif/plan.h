@@ -24,8 +24,8 @@ struct CacheRequest {
   std::string text = "auto";
 };
 
-// Throws Error(kBadArgument) naming the value and the forms.
-CacheRequest parse_cache_request(std::string_view text);
+// Throws Error(kBadArgument) naming the option, the value and the forms.
+CacheRequest parse_cache_request(std::string_view text, const char* option = "--expert-cache");
 
 struct Plan {
   std::vector<engine::PlanLine> lines;  // named parts of the process's memory
