@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oracle driver: prints what llama.cpp computes, for golden files. Built and run by hand against llama.cpp's headers
-// and prebuilt libraries (tools/peer/README.md); not part of the build.
+// and prebuilt libraries by tools/peer/fetch; not part of the build.
 //   llama_logits MODEL OUT.f32 ID,ID,...    logits of every position, raw f32, F32 KV cache, no flash attention
 #include <cstdio>
 #include <cstdlib>
