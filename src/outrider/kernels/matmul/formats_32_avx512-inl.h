@@ -120,6 +120,7 @@ struct WideIq4Nl : GroupIq4Nl, NibbleBlocks {
 };
 
 struct WideMxfp4 : GroupMxfp4, NibbleBlocks {
+  static constexpr int kOffset = 16;  // a power of two, so that taking it off is a shift
   static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
   static __m512i of_nibbles(__m512i v) noexcept {
     return _mm512_shuffle_epi8(wide_table(numerics::kFp4Values, kOffset), v);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The AVX-512 VNNI kernel for several tokens: sixteen rows are the sixteen int32 of a register. A group of the rows is
 // unpacked and transposed once and then serves all tokens of the call, and block sums need no folding. The eight lanes
-// of matmul_law.h are eight registers for each token, kept in memory between groups. Internal linkage.
+// of matmul_law.h are eight registers for each token, kept in memory between groups. Two such tiles share each
+// activation that is spread over a register: with one, these loads and not the products are the limit (Zen 4).
+// Internal linkage.
 #pragma once
 
 #include "outrider/kernels/matmul/rows_avx512-inl.h"
@@ -10,14 +12,16 @@ namespace outrider::kernels {
 namespace {
 
 constexpr uint32_t kTileRows = 16;
-constexpr uint32_t kTileTokens = 32;  // 16 KiB of lanes
+constexpr uint32_t kTileTokens = 64;  // 64 KiB of lanes in two tiles: unpacking once matters more than the first cache
+constexpr uint32_t kMostTiles = 2;
 
 // One group of sixteen rows; element r of every register belongs to row r.
 struct Tile {
-  __m512i codes[64];       // four codes of a row in each element; register 8 * block + quad
-  __m512 d[8], dm[8];      // only the first when a group has one scale
-  __m512i sc0[8], sc1[8];  // sub-scale of the block, or of its halves
-  __m512i mn0[8], mn1[8];
+  __m512i codes[64];      // four codes of a row in each element; register 8 * block + quad
+  __m512 d[8], dm[8];     // only the first when a group has one scale
+  __m512 sc0[8], sc1[8];  // sub-scale of the block, or of its halves
+  __m512i sc_off[8];      // kHalf: -kOffset times the pair of sub-scales, as int16
+  __m512i mn[8];          // a pair of int16: the mins of the halves, kBlock: the same twice
 };
 
 // In each 128-bit part: v[i] element j <- v[j] element i.
@@ -67,7 +71,10 @@ inline void transpose(const __m256i (&v)[kTileRows], __m512i (&out)[8]) noexcept
   }
 }
 
-inline __m512i low_words(__m512i pairs) noexcept { return _mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16); }
+inline __m512 low_words(__m512i pairs) noexcept {
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16));
+}
+inline __m512 high_words(__m512i pairs) noexcept { return _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 16)); }
 
 template <typename Format>
 inline void pack_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
@@ -98,15 +105,20 @@ inline void pack_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noe
   if constexpr (Format::kScale != SubScale::kNone) {
     transpose(sc, columns);
     for (int b = 0; b < 8; ++b) {
-      tile.sc0[b] = Format::kScale == SubScale::kHalf ? low_words(columns[b]) : columns[b];
-      tile.sc1[b] = _mm512_srai_epi32(columns[b], 16);
+      if constexpr (Format::kScale == SubScale::kBlock) {
+        tile.sc0[b] = _mm512_cvtepi32_ps(columns[b]);
+      } else {
+        tile.sc0[b] = low_words(columns[b]);
+        tile.sc1[b] = high_words(columns[b]);
+        tile.sc_off[b] = _mm512_mullo_epi16(columns[b], _mm512_set1_epi16(-Format::kOffset));
+      }
     }
   }
   if constexpr (Format::kMin == Min::kBlock || Format::kMin == Min::kHalf) {
     transpose(mn, columns);
     for (int b = 0; b < 8; ++b) {
-      tile.mn0[b] = Format::kMin == Min::kHalf ? low_words(columns[b]) : columns[b];
-      tile.mn1[b] = _mm512_srai_epi32(columns[b], 16);
+      tile.mn[b] =
+          Format::kMin == Min::kHalf ? columns[b] : _mm512_or_si512(columns[b], _mm512_slli_epi32(columns[b], 16));
     }
   }
 }
@@ -159,125 +171,194 @@ inline void pack_tile(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexc
   pack_scales<Format>(rows, tile);
 }
 
-inline __m512i spread_quad(const int8_t* q) noexcept {
-  int32_t quad;
-  __builtin_memcpy(&quad, q, sizeof quad);
-  return _mm512_set1_epi32(quad);
+// Four bytes at p in every element.
+inline __m512i spread(const void* p) noexcept {
+  int32_t value;
+  __builtin_memcpy(&value, p, sizeof value);
+  return _mm512_set1_epi32(value);
 }
 
-// n_blocks blocks of the tile join the lanes of kTokens tokens.
-template <typename Format, uint32_t kTokens>
-inline void join_tile(const Tile& tile, uint32_t n_blocks, const ActGroup* acts, __m512 (*lanes)[8]) noexcept {
-  for (uint32_t b = 0; b < n_blocks; ++b) {
-    __m512i dot0[kTokens];
-    __m512i dot1[kTokens];
-#pragma GCC unroll 4
-    for (uint32_t t = 0; t < kTokens; ++t) {
-      const int16_t* halves = acts[t].sum16 + 2 * b;
-      dot0[t] =
-          _mm512_set1_epi32(-Format::kOffset * (Format::kScale == SubScale::kHalf ? halves[0] : acts[t].sum32[b]));
-      dot1[t] = _mm512_set1_epi32(-Format::kOffset * halves[1]);
-    }
+// dot[i][t] += the products of quads [kFrom, kTo) of block b.
+template <uint32_t kTiles, uint32_t kTokens, uint32_t kFrom, uint32_t kTo>
+inline void join_quads(const Tile* tiles, uint32_t b, const ActGroup* acts, __m512i (&dot)[kTiles][kTokens]) noexcept {
 #pragma GCC unroll 8
-    for (uint32_t quad = 0; quad < 8; ++quad) {
-      const __m512i codes = tile.codes[8 * b + quad];
-#pragma GCC unroll 4
-      for (uint32_t t = 0; t < kTokens; ++t) {
-        const __m512i q = spread_quad(acts[t].q + 32 * b + 4 * quad);
-        __m512i& dot = Format::kScale == SubScale::kHalf && quad >= 4 ? dot1[t] : dot0[t];
-        dot = _mm512_dpbusd_epi32(dot, codes, q);
-      }
-    }
+  for (uint32_t quad = kFrom; quad < kTo; ++quad) {
+    __m512i codes[kTiles];
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < kTiles; ++i) codes[i] = tiles[i].codes[8 * b + quad];
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < kTokens; ++t) {
-      __m512i isum = dot0[t];
-      if constexpr (Format::kScale == SubScale::kBlock) isum = _mm512_mullo_epi32(isum, tile.sc0[b]);
-      if constexpr (Format::kScale == SubScale::kHalf) {
-        isum = _mm512_add_epi32(_mm512_mullo_epi32(isum, tile.sc0[b]), _mm512_mullo_epi32(dot1[t], tile.sc1[b]));
-      }
-      const __m512 d_a = _mm512_set1_ps(acts[t].d[b]);
-      __m512 lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(tile.d[Format::kBlocksApart ? b : 0], d_a),
-                                    lanes[t][b]);
-      if constexpr (Format::kMin != Min::kNone) {
-        __m512i msum;
-        if constexpr (Format::kMin == Min::kFloat) {
-          msum = _mm512_set1_epi32(acts[t].sum32[b]);
-        } else if constexpr (Format::kMin == Min::kBlock) {
-          msum = _mm512_mullo_epi32(tile.mn0[b], _mm512_set1_epi32(acts[t].sum32[b]));
-        } else {
-          const int16_t* halves = acts[t].sum16 + 2 * b;
-          msum = _mm512_add_epi32(_mm512_mullo_epi32(tile.mn0[b], _mm512_set1_epi32(halves[0])),
-                                  _mm512_mullo_epi32(tile.mn1[b], _mm512_set1_epi32(halves[1])));
-        }
-        lane =
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(msum), _mm512_mul_ps(tile.dm[Format::kBlocksApart ? b : 0], d_a), lane);
-      }
-      lanes[t][b] = lane;
+      const __m512i q = spread(acts[t].q + 32 * b + 4 * quad);
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < kTiles; ++i) dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], codes[i], q);
     }
   }
 }
 
-template <typename Format>
-void join_tokens(const Tile& tile, uint32_t n_blocks, const ActGroup* acts, __m512 (*lanes)[8], uint32_t n) noexcept {
+// float(isum) of matmul_law.h of block b. Sub-scales multiply in f32, where a product of 32-bit integers costs three
+// times as much (Zen 4): codes, scales and offsets keep every partial sum below 2^24 in the order taken, so all are
+// exact.
+template <typename Format, uint32_t kTiles, uint32_t kTokens>
+inline void block_sums(const Tile* tiles, uint32_t b, const ActGroup* acts, __m512 (&isum)[kTiles][kTokens]) noexcept {
+  __m512i dot[kTiles][kTokens];
+  if constexpr (Format::kScale == SubScale::kHalf) {
+#pragma GCC unroll 2
+    for (auto& dots : dot) {
+#pragma GCC unroll 4
+      for (__m512i& sum : dots) sum = _mm512_setzero_si512();
+    }
+    join_quads<kTiles, kTokens, 0, 4>(tiles, b, acts, dot);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      const __m512i halves = spread(acts[t].sum16 + 2 * b);
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < kTiles; ++i) {
+        const __m512 first = _mm512_cvtepi32_ps(dot[i][t]);
+        if constexpr (Format::kOffset == 0) {
+          isum[i][t] = _mm512_mul_ps(first, tiles[i].sc0[b]);
+        } else {
+          const __m512 offset = _mm512_cvtepi32_ps(_mm512_madd_epi16(tiles[i].sc_off[b], halves));
+          isum[i][t] = _mm512_fmadd_ps(first, tiles[i].sc0[b], offset);
+        }
+        dot[i][t] = _mm512_setzero_si512();
+      }
+    }
+    join_quads<kTiles, kTokens, 4, 8>(tiles, b, acts, dot);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < kTiles; ++i) {
+        isum[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), tiles[i].sc1[b], isum[i][t]);
+      }
+    }
+  } else {
+    constexpr int kShift = Format::kOffset == 0 ? 0 : __builtin_ctz(Format::kOffset);
+    static_assert(Format::kOffset == 0 || Format::kOffset == 1 << kShift);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      __m512i start = _mm512_setzero_si512();
+      if constexpr (Format::kOffset != 0) {
+        start = _mm512_sub_epi32(start, _mm512_slli_epi32(spread(acts[t].sum32 + b), kShift));
+      }
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < kTiles; ++i) dot[i][t] = start;
+    }
+    join_quads<kTiles, kTokens, 0, 8>(tiles, b, acts, dot);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < kTiles; ++i) {
+        isum[i][t] = _mm512_cvtepi32_ps(dot[i][t]);
+        if constexpr (Format::kScale == SubScale::kBlock) isum[i][t] = _mm512_mul_ps(isum[i][t], tiles[i].sc0[b]);
+      }
+    }
+  }
+}
+
+using Lanes = __m512[kMostTiles][8];
+
+// n_blocks blocks of the tiles join the lanes of kTokens tokens.
+template <typename Format, uint32_t kTiles, uint32_t kTokens>
+inline void join_tile(const Tile* tiles, uint32_t n_blocks, const ActGroup* acts, Lanes* lanes) noexcept {
+  for (uint32_t b = 0; b < n_blocks; ++b) {
+    const uint32_t at = Format::kBlocksApart ? b : 0;
+    __m512 isum[kTiles][kTokens];
+    block_sums<Format, kTiles, kTokens>(tiles, b, acts, isum);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      const __m512 d_a = _mm512_set1_ps(acts[t].d[b]);
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < kTiles; ++i) {
+        const Tile& tile = tiles[i];
+        __m512 lane = _mm512_fmadd_ps(isum[i][t], _mm512_mul_ps(tile.d[at], d_a), lanes[t][i][b]);
+        if constexpr (Format::kMin != Min::kNone) {
+          __m512i msum;
+          if constexpr (Format::kMin == Min::kFloat) {
+            msum = spread(acts[t].sum32 + b);
+          } else {
+            msum = _mm512_madd_epi16(tile.mn[b], spread(acts[t].sum16 + 2 * b));
+          }
+          lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(msum), _mm512_mul_ps(tile.dm[at], d_a), lane);
+        }
+        lanes[t][i][b] = lane;
+      }
+    }
+  }
+}
+
+template <typename Format, uint32_t kTiles>
+void join_tokens(const Tile* tiles, uint32_t n_blocks, const ActGroup* acts, Lanes* lanes, uint32_t n) noexcept {
   uint32_t t = 0;
-  for (; t + 4 <= n; t += 4) join_tile<Format, 4>(tile, n_blocks, acts + t, lanes + t);
+  for (; t + 4 <= n; t += 4) join_tile<Format, kTiles, 4>(tiles, n_blocks, acts + t, lanes + t);
   switch (n - t) {
     case 3:
-      join_tile<Format, 3>(tile, n_blocks, acts + t, lanes + t);
+      join_tile<Format, kTiles, 3>(tiles, n_blocks, acts + t, lanes + t);
       break;
     case 2:
-      join_tile<Format, 2>(tile, n_blocks, acts + t, lanes + t);
+      join_tile<Format, kTiles, 2>(tiles, n_blocks, acts + t, lanes + t);
       break;
     case 1:
-      join_tile<Format, 1>(tile, n_blocks, acts + t, lanes + t);
+      join_tile<Format, kTiles, 1>(tiles, n_blocks, acts + t, lanes + t);
       break;
     default:
       break;
   }
 }
 
-// Sixteen rows (or n_rows of them, the others repeat the last) for tokens [first, first + n), n <= kTileTokens.
-template <typename Format>
+// kTiles times sixteen rows (or n_rows in all, the others repeat the last) for tokens [first, first + n), n <=
+// kTileTokens.
+template <typename Format, uint32_t kTiles>
 void run_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t first, uint32_t n) noexcept {
   const uint32_t n_groups = args.weights.k / 256;
   const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
-  const uint8_t* rows[kTileRows];
-  for (uint32_t r = 0; r < kTileRows; ++r) {
+  const uint8_t* rows[kTiles][kTileRows];
+  for (uint32_t r = 0; r < kTiles * kTileRows; ++r) {
     const uint64_t at = row + (r < n_rows ? r : n_rows - 1);
-    rows[r] = reinterpret_cast<const uint8_t*>(args.weights.data) + at * args.weights.row_bytes;
+    rows[r / kTileRows][r % kTileRows] =
+        reinterpret_cast<const uint8_t*>(args.weights.data) + at * args.weights.row_bytes;
   }
   ActGroup acts[kTileTokens];
-  __m512 lanes[kTileTokens][8];
+  Lanes lanes[kTileTokens];
   for (uint32_t t = 0; t < n; ++t) {
     acts[t] = act_of(args, first + t);
-    for (__m512& lane : lanes[t]) lane = _mm512_setzero_ps();
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      for (__m512& lane : lanes[t][i]) lane = _mm512_setzero_ps();
+    }
   }
-  // The next tile comes to the second-level cache meanwhile: sixteen rows are too many streams for the hardware.
-  const uint64_t next_tile = row + kTileRows < args.row_end ? kTileRows * args.weights.row_bytes : 0;
-  Tile tile;
+  // The next tiles come to the second-level cache meanwhile: so many rows are too many streams for the hardware.
+  const uint64_t next = row + kTiles * kTileRows < args.row_end ? kTiles * kTileRows * args.weights.row_bytes : 0;
+  Tile tiles[kTiles];
   for (uint32_t g = 0; g < n_groups; ++g) {
-    for (uint32_t r = 0; next_tile != 0 && r < kTileRows; ++r) prefetch_group<Format::kBytes>(rows[r] + next_tile);
-    pack_tile<Format>(rows, tile);
-    join_tokens<Format>(tile, 8, acts, lanes, n);
-    for (const uint8_t*& p : rows) p += Format::kBytes;
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      for (uint32_t r = 0; next != 0 && r < kTileRows; ++r) prefetch_group<Format::kBytes>(rows[i][r] + next);
+      pack_tile<Format>(rows[i], tiles[i]);
+      for (const uint8_t*& p : rows[i]) p += Format::kBytes;
+    }
+    join_tokens<Format, kTiles>(tiles, 8, acts, lanes, n);
     for (uint32_t t = 0; t < n; ++t) acts[t] = act_at(acts[t], 1);
   }
   if (n_left != 0) {
-    uint8_t padded[kTileRows][Format::kBytes] = {};
-    const uint8_t* padded_rows[kTileRows];
-    for (uint32_t r = 0; r < kTileRows; ++r) {
-      __builtin_memcpy(padded[r], rows[r], Format::kBytes / 8 * n_left);
-      padded_rows[r] = padded[r];
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      uint8_t padded[kTileRows][Format::kBytes] = {};
+      const uint8_t* padded_rows[kTileRows];
+      for (uint32_t r = 0; r < kTileRows; ++r) {
+        __builtin_memcpy(padded[r], rows[i][r], Format::kBytes / 8 * n_left);
+        padded_rows[r] = padded[r];
+      }
+      pack_tile<Format>(padded_rows, tiles[i]);
     }
-    pack_tile<Format>(padded_rows, tile);
-    join_tokens<Format>(tile, n_left, acts, lanes, n);
+    join_tokens<Format, kTiles>(tiles, n_left, acts, lanes, n);
   }
-  const auto mask = static_cast<__mmask16>((1U << n_rows) - 1);
-  for (uint32_t t = 0; t < n; ++t) {
-    const __m512(&l)[8] = lanes[t];
-    const __m512 even = _mm512_add_ps(_mm512_add_ps(l[0], l[4]), _mm512_add_ps(l[2], l[6]));
-    const __m512 odd = _mm512_add_ps(_mm512_add_ps(l[1], l[5]), _mm512_add_ps(l[3], l[7]));
-    _mm512_mask_storeu_ps(args.out + (first + t) * args.out_stride + row, mask, _mm512_add_ps(even, odd));
+  for (uint32_t i = 0; i < kTiles; ++i) {
+    const uint32_t n_own = n_rows - i * kTileRows < kTileRows ? n_rows - i * kTileRows : kTileRows;
+    const auto mask = static_cast<__mmask16>((1U << n_own) - 1);
+    for (uint32_t t = 0; t < n; ++t) {
+      const __m512(&l)[8] = lanes[t][i];
+      const __m512 even = _mm512_add_ps(_mm512_add_ps(l[0], l[4]), _mm512_add_ps(l[2], l[6]));
+      const __m512 odd = _mm512_add_ps(_mm512_add_ps(l[1], l[5]), _mm512_add_ps(l[3], l[7]));
+      float* out = args.out + (first + t) * args.out_stride + row + i * kTileRows;
+      _mm512_mask_storeu_ps(out, mask, _mm512_add_ps(even, odd));
+    }
   }
 }
 
@@ -294,8 +375,13 @@ void run_matmul(const MatmulArgs& args) noexcept {
   }
   for (uint32_t first = 0; first < args.n_tokens; first += kTileTokens) {
     const uint32_t n = args.n_tokens - first < kTileTokens ? args.n_tokens - first : kTileTokens;
-    for (uint32_t row = args.row_begin; row < args.row_end; row += kTileRows) {
-      run_tile<Format>(args, row, args.row_end - row < kTileRows ? args.row_end - row : kTileRows, first, n);
+    for (uint32_t row = args.row_begin; row < args.row_end; row += kMostTiles * kTileRows) {
+      const uint32_t n_rows = args.row_end - row < kMostTiles * kTileRows ? args.row_end - row : kMostTiles * kTileRows;
+      if (n_rows > kTileRows) {
+        run_tile<Format, 2>(args, row, n_rows, first, n);
+      } else {
+        run_tile<Format, 1>(args, row, n_rows, first, n);
+      }
     }
   }
 }
