@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the seeds of gguf_fuzz into a folder: small good files that between them use every value type, every tensor
-// type, expert stacks, split keys and several alignments.
+// type, expert stacks, split keys and several alignments; and the head of a packed one.
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "outrider/base/error.h"
 #include "outrider/format/gguf_writer.h"
+#include "outrider/format/pack.h"
 
 namespace {
 
@@ -41,9 +43,43 @@ Metadata every_value_type() {
   return m;
 }
 
+// Two layers of two experts, gate, up and down; without the padding behind the tensor records, and without data.
+void write_packed_head(const std::string& path) {
+  Metadata m;
+  std::vector<std::string> names, blobs;
+  std::vector<int64_t> types, dims, offsets;
+  for (const char* layer : {"blk.0", "blk.1"}) {
+    int64_t offset = 0;
+    for (const char* part : {"gate", "up", "down"}) {
+      names.push_back(std::string(layer) + ".ffn_" + part + "_exps.weight");
+      blobs.push_back(std::string("outrider.pack.") + layer);
+      types.push_back(static_cast<int64_t>(TensorType::kQ4_0));
+      dims.insert(dims.end(), {32, 4, 2});
+      offsets.push_back(offset);
+      offset += static_cast<int64_t>(4 * row_bytes(TensorType::kQ4_0, 32));
+    }
+  }
+  m.set_uint("general.alignment", kPackAlignment);
+  m.set_uint(std::string(kPackVersionKey), kPackVersion);
+  m.set_strings(std::string(kPackNamesKey), names);
+  m.set_strings(std::string(kPackBlobsKey), blobs);
+  m.set_ints(std::string(kPackTypesKey), types);
+  m.set_ints(std::string(kPackDimsKey), dims, ValueType::kI64);
+  m.set_ints(std::string(kPackOffsetsKey), offsets, ValueType::kI64);
+  GgufWriter writer(std::move(m));
+  for (const char* layer : {"blk.0", "blk.1"}) {
+    writer.add(std::string("outrider.pack.") + layer, TensorType::kI8, {kPackAlignment, 2}, {});
+  }
+  writer.add(std::string(kPackHashesTensor), TensorType::kI64, {5}, {});
+  std::string head = writer.head();
+  head.resize(head.find_last_not_of('\0') + 7);  // the last record ends with an offset of 16 KiB in eight bytes
+  std::ofstream(path, std::ios::binary) << head;
+}
+
 void write_seeds(const std::string& folder) {
   std::filesystem::create_directories(folder);
   GgufWriter(Metadata()).write(folder + "/empty.gguf");
+  write_packed_head(folder + "/packed.head");
   GgufWriter values(every_value_type());
   add_zeros(values, "token_embd.weight", TensorType::kF32, {2, 2});
   values.write(folder + "/values.gguf");
