@@ -104,6 +104,12 @@ TEST_F(Instruments, RefusesInOneLine) {
   output("synth-trace " + file("s") + " --tokens 20");
   EXPECT_NE(refusal("simulate " + file("s") + " --policy best").find("valid: all, lru, lfu"), std::string::npos);
   EXPECT_NE(refusal("simulate " + file("s") + " --cache 0s").find("less than one slot"), std::string::npos);
+  EXPECT_NE(refusal("simulate " + file("s") + " --cache 16").find("--cache 16: wanted a unit: 16s (slots per layer)"), std::string::npos);
+  for (const char* option : {"--compute-floor", "--overlap", "--lfu-half-life"}) {
+    const test::Outcome got = test::run_program("simulate " + file("s") + " " + option + " nan");
+    EXPECT_EQ(got.exit_code, 2) << option;
+    EXPECT_NE(got.err.find(std::string(option) + ": nan: wanted a number in "), std::string::npos) << got.err;
+  }
   EXPECT_NE(refusal("simulate " + file("s") + " --drive fast").find("wanted a rate"), std::string::npos);
   EXPECT_NE(refusal("simulate " + file("s") + " --lookahead width=4,precise=1").find("wanted width=N,precision=P"), std::string::npos);
   EXPECT_NE(refusal("simulate " + file("s") + " --svg /nowhere/x.svg").find("cannot be written"), std::string::npos);

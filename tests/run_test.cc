@@ -2,6 +2,8 @@
 // The run, plan, perplexity, logits and bench commands, run as a program on the demo model and on broken input.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -81,6 +83,8 @@ TEST(Run, CacheLimitsAreToldWithTheMinimum) {
             "outrider: --expert-cache 5s: too small, this model needs at least 6s (9.4%): 6 experts a token\n");
   EXPECT_EQ(refusal("run " + kDemo + " -p x --expert-cache plenty"),
             "outrider: --expert-cache plenty: wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)\n");
+  EXPECT_EQ(refusal("run " + kDemo + " -p x --expert-cache 16"),
+            "outrider: --expert-cache 16: wanted a unit: 16s (slots per layer), 16% (a share) or 16GiB (a size)\n");
   const Outcome large = run_program("run " + kDemo + " -p x -n 1 --expert-cache 10GiB");
   EXPECT_EQ(large.exit_code, 0);
   EXPECT_NE(large.err.find("64 of 64 experts per layer, all resident"), std::string::npos) << large.err;
@@ -275,24 +279,40 @@ TEST(Pack, DevicesAndLinksKeepTheirNames) {
 }
 
 // `arguments` under a signal after `seconds`, which the program must not outlive by long.
-Outcome interrupted_program(const std::string& arguments, const char* seconds) {
-  return run_program(arguments, "timeout --preserve-status -s INT -k 20 " + std::string(seconds));
+Outcome interrupted_program(const std::string& arguments, const char* seconds, const char* signal = "INT") {
+  return run_program(arguments, fmt::format("timeout --preserve-status -s {} -k 20 {}", signal, seconds));
 }
 
 TEST(Interrupt, ConversionsLeaveNothingBehind) {
   const format::TempFolder folder;
   // Many gigabytes: the signal comes long before the end.
   const Outcome got = interrupted_program("synth " + folder / "m.gguf" + " --like mixtral-8x7b --layers 2", "0.5");
-  EXPECT_EQ(got.exit_code, 1);
+  EXPECT_EQ(got.exit_code, 130);
   EXPECT_EQ(got.err, "outrider: stopped by a signal, nothing was written\n");
   EXPECT_TRUE(std::filesystem::is_empty(folder / ""));
 }
 
 TEST(Interrupt, RunEndsInOrder) {
-  const Outcome got =
-      interrupted_program("run " + kDemo + kPrompt + "-n -1 --ignore-eos --isa scalar --ctx 4096 --json -q", "2");
-  EXPECT_EQ(got.exit_code, 0) << got.err;
-  EXPECT_EQ(json::parse(got.out)["finish_reason"], "cancelled");
+  const std::string endless = "run " + kDemo + kPrompt + "-n -1 --ignore-eos --isa scalar --ctx 4096 --no-warm ";
+  const Outcome as_json = interrupted_program(endless + "--json -q", "2");
+  EXPECT_EQ(as_json.exit_code, 130) << as_json.err;
+  const json got = json::parse(as_json.out);
+  EXPECT_EQ(got["finish_reason"], "cancelled");
+  EXPECT_FALSE(got["text"].get<std::string>().empty());
+  const Outcome plain = interrupted_program(endless, "2", "TERM");
+  EXPECT_EQ(plain.exit_code, 143) << plain.err;
+  EXPECT_GT(plain.out.size(), 20U);
+  EXPECT_EQ(plain.out.back(), '\n');
+  EXPECT_NE(plain.err.find("; cancelled\n"), std::string::npos) << plain.err;  // the closing line
+}
+
+TEST(Interrupt, ChatEndsOnSigterm) {
+  const format::TempFolder folder;
+  format::write_file(folder / "turns", "Tell me all.\nAnd more.\n");
+  const Outcome got = interrupted_program(
+      "run " + kDemo + " --chat -n -1 --ignore-eos --isa scalar --ctx 4096 --no-warm < " + folder / "turns", "2", "TERM");
+  EXPECT_EQ(got.exit_code, 143) << got.err;
+  EXPECT_EQ(got.err.find("; cancelled\n"), got.err.rfind("; cancelled\n")) << got.err;  // the second turn was not begun
 }
 
 TEST(Perplexity, ScoresSecondHalvesAndRefusesShortText) {

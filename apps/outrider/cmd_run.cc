@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // outrider run: text from a prompt, or a conversation.
+#include <signal.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -112,7 +114,8 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instrumen
   return result.text;
 }
 
-// Reads turns from standard input until its end; keeps the history in the model's cache.
+// Reads turns from standard input until its end; keeps the history in the model's cache. Ctrl-C ends an answer, and the
+// next turn is asked for; at the prompt it ends the conversation, and SIGTERM does so anywhere.
 void converse(const RunFlags& flags, LoadedModel& loaded, const Instruments& instruments) {
   Conversation conversation(loaded.model.file.metadata, require_tokenizer(loaded), flags.system);
   if (conversation.fallback_template() && !flags.engine.quiet) {
@@ -127,11 +130,11 @@ void converse(const RunFlags& flags, LoadedModel& loaded, const Instruments& ins
       if (!std::getline(std::cin, line)) break;
       if (line.empty()) continue;
     }
-    interrupted() = false;
     conversation.add_user(line);
     const std::vector<int32_t> prompt = conversation.prompt();
     conversation.add_assistant(run_once(flags, loaded, instruments, prompt, history));
-    if (given) break;
+    if (given || pending_signal() == SIGTERM) break;
+    interrupted() = false;
   }
 }
 

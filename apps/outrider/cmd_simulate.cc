@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "engine_flags.h"
+#include "number_in.h"
 #include "outrider/base/error.h"
 #include "outrider/base/units.h"
 #include "outrider/observe/trace_file.h"
@@ -192,11 +193,11 @@ void add_simulate(CLI::App& app) {
   command->add_option("--policy", flags->policies, "Policies, belady for the bound, or all")->delimiter(',')->capture_default_str();
   command->add_option("--pool", flags->pool, "Slots of each layer, or one pool of as many for all (the engine has the former)")->check(CLI::IsMember({"layer", "global"}))->capture_default_str();
   command->add_option("--horizon", flags->horizon, "Also what a policy could do that knows this many passes to come");
-  command->add_option("--lfu-half-life", flags->lfu_half_life, "Tokens in which counts halve (default: the trace's)")->check(CLI::Range(1.0, 1e12));
+  command->add_option("--lfu-half-life", flags->lfu_half_life, "Tokens in which counts halve (default: the trace's)")->check(number_in(1, 1e12));
   command->add_option("--drive", flags->drive, "Rate of the drive")->capture_default_str();
   command->add_option("--link", flags->link, "Rate of the link to the device, when there is one");
-  command->add_option("--compute-floor", flags->floor_ms, "Milliseconds a token with everything resident")->check(CLI::Range(0.0, 1e9))->capture_default_str();
-  command->add_option("--overlap", flags->overlap, "Share of a layer's computation during which its misses load")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command->add_option("--compute-floor", flags->floor_ms, "Milliseconds a token with everything resident")->check(number_in(0, 1e9))->capture_default_str();
+  command->add_option("--overlap", flags->overlap, "Share of a layer's computation during which its misses load")->check(number_in(0, 1))->capture_default_str();
   command->add_option("--lookahead", flags->lookahead, "Price look-ahead: width=N,precision=P");
   command->add_flag("--json", flags->json, "Print one JSON object");
   add_plot_flags(*command, flags->svg, flags->html);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "number_in.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
 #include "outrider/base/units.h"
@@ -62,7 +63,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   std::vector<std::string> policies;
   for (const auto name : residency::policy_names()) policies.emplace_back(name);
   command.add_option("--evict", flags.evict, "Which expert leaves a full cache")->check(CLI::IsMember(policies))->capture_default_str();
-  command.add_option("--lfu-half-life", flags.lfu_half_life, "Tokens in which the counts of --evict lfu halve")->check(CLI::Range(1.0, 1e9))->capture_default_str();
+  command.add_option("--lfu-half-life", flags.lfu_half_life, "Tokens in which the counts of --evict lfu halve")->check(number_in(1, 1e9))->capture_default_str();
   command.add_option("--lookahead", flags.lookahead, "Experts guessed ahead for each token: a number, auto (what pays) or off")->check(check_lookahead)->capture_default_str();
   command.add_option("--io", flags.io, "How experts are read")->check(CLI::IsMember({"auto", "uring", "threads"}))->capture_default_str();
   command.add_option("--direct", flags.direct, "Reads past the page cache")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();

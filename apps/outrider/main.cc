@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The outrider program: parses the command line, runs one command, prints one line on failure.
-// Exit codes: 0 done, 1 a one-line error on stderr, 2 usage.
+// Exit codes: 0 done, 1 a one-line error on stderr, 2 usage, 128 + N ended by signal N.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include <new>
 
 #include "command.h"
+#include "interrupt.h"
 #include "outrider/base/error.h"
 
 namespace {
@@ -88,6 +89,8 @@ int main(int argc, char** argv) {
   app.name("outrider");
   app.set_version_flag("--version", "outrider " OUTRIDER_VERSION);
   app.require_subcommand(1);
+  app.footer("Exit codes: 0 done; 1 failed, one line on stderr says why; 2 not understood; 130 and 143 ended by Ctrl-C or SIGTERM\n"
+             "(128 + the signal), after what had begun was brought to an end in order.");
   // In the order --help shows them.
   outrider::apps::add_run(app);
   outrider::apps::add_bench(app);
@@ -112,5 +115,6 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "outrider: standard output: cannot be written: %s\n", std::strerror(errno));
     return exit_code == 0 ? 1 : exit_code;
   }
+  if (const int signal = outrider::apps::pending_signal(); signal != 0) return 128 + signal;
   return exit_code;
 }

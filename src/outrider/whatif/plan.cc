@@ -106,6 +106,11 @@ CacheRequest parse_cache_request(std::string_view text, const char* option) {
   }
   const auto bytes = parse_bytes(text);
   if (!bytes) refuse();
+  // "16" can only be meant otherwise: no cache is that small, and no layer has that many experts.
+  if (*bytes < 65'536 && text.find_first_not_of("0123456789") == std::string_view::npos) {
+    fail(ErrorKind::kBadArgument, "{} {}: wanted a unit: {}s (slots per layer), {}% (a share) or {}GiB (a size)", option, text, text,
+         text, text);
+  }
   request.kind = CacheRequest::Kind::kBytes;
   request.value = static_cast<double>(*bytes);
   return request;

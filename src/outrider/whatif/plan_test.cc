@@ -31,6 +31,9 @@ TEST(CacheRequest, BadFormsAreToldWithTheGoodOnes) {
     EXPECT_EQ(message_of([&] { parse_cache_request(bad); }),
               "--expert-cache " + std::string(bad) + ": wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)");
   }
+  EXPECT_EQ(message_of([] { parse_cache_request("65535", "--cache"); }),
+            "--cache 65535: wanted a unit: 65535s (slots per layer), 65535% (a share) or 65535GiB (a size)");
+  EXPECT_EQ(parse_cache_request("65536").value, 65536);
 }
 
 class PlanTest : public ::testing::Test {
