@@ -41,12 +41,23 @@ std::optional<uint64_t> read_field(const std::string& path, const std::string& k
 struct Layout {
   const char* version;
   const char* usage;
-  const char* reclaimable;  // of memory.stat
+  const char* inactive_file;  // of memory.stat
+  const char* active_file;
+  const char* mapped_file;
   const char* limits[2];
 };
-constexpr Layout kV2 = {"v2", "memory.current", "inactive_file", {"memory.max", "memory.high"}};
-constexpr Layout kV1 = {"v1", "memory.usage_in_bytes", "total_inactive_file",
+constexpr Layout kV2 = {"v2", "memory.current", "inactive_file", "active_file", "file_mapped", {"memory.max", "memory.high"}};
+constexpr Layout kV1 = {"v1", "memory.usage_in_bytes", "total_inactive_file", "total_active_file", "total_mapped_file",
                         {"memory.limit_in_bytes", "memory.soft_limit_in_bytes"}};
+
+// File cache that the kernel drops before it kills. Active pages count too, or each run on a model would leave less for
+// the next one, whose dense weights the cache then holds; but not what programs of the group have mapped and use.
+uint64_t reclaimable_bytes(const Layout& layout, const std::string& dir) {
+  const std::string stat = dir + "memory.stat";
+  const uint64_t active = read_field(stat, layout.active_file).value_or(0);
+  const uint64_t mapped = read_field(stat, layout.mapped_file).value_or(0);
+  return read_field(stat, layout.inactive_file).value_or(0) + (active > mapped ? active - mapped : 0);
+}
 
 // Lowers `budget` by every limit of the group `path` and its parents.
 void apply_group(const Layout& layout, const std::string& mount, std::string path, MemoryBudget& budget) {
@@ -56,7 +67,7 @@ void apply_group(const Layout& layout, const std::string& mount, std::string pat
       const auto limit = read_number(dir + name);
       if (!limit || *limit >= budget.total_bytes) continue;  // v1 writes 2^63 - 4096 for "no limit"
       const uint64_t usage = read_number(dir + layout.usage).value_or(0);
-      const uint64_t reclaimable = std::min(usage, read_field(dir + "memory.stat", layout.reclaimable).value_or(0));
+      const uint64_t reclaimable = std::min(usage, reclaimable_bytes(layout, dir));
       const uint64_t used = usage - reclaimable;
       const uint64_t left = *limit > used ? *limit - used : 0;
       if (left < budget.available_bytes) {

@@ -36,6 +36,19 @@ TEST_F(MemoryBudgetTest, OwnLimitLessUsageButNotLessCache) {
   EXPECT_EQ(budget.ruled_by, "cgroup v2 memory.max of /a/b");
 }
 
+TEST_F(MemoryBudgetTest, ActiveCacheCountsUnlessMapped) {
+  host();
+  for (const bool is_v1 : {true, false}) {
+    write("proc/self/cgroup", is_v1 ? "9:memory:/x\n" : "0::/a\n");
+    const std::string dir = is_v1 ? "sys/fs/cgroup/memory/x/memory." : "sys/fs/cgroup/a/memory.";
+    write(dir + (is_v1 ? "limit_in_bytes" : "max"), "1073741824\n");
+    write(dir + (is_v1 ? "usage_in_bytes" : "current"), "734003200\n");  // 700 MiB: 100 inactive, 300 active, of them 80 mapped
+    write(dir + "stat", is_v1 ? "cache 1\nactive_file 1\ntotal_mapped_file 83886080\ntotal_inactive_file 104857600\ntotal_active_file 314572800\n"
+                              : "anon 1\nfile_mapped 83886080\ninactive_file 104857600\nactive_file 314572800\n");
+    EXPECT_EQ(memory_budget(root()).available_bytes, kGiB - (380U << 20)) << is_v1;
+  }
+}
+
 TEST_F(MemoryBudgetTest, LimitOnAParentGroupOnly) {
   host();
   write("proc/self/cgroup", "0::/a/b\n");
@@ -63,6 +76,24 @@ TEST_F(MemoryBudgetTest, VersionOneLayout) {
   const MemoryBudget budget = memory_budget(root());
   EXPECT_EQ(budget.available_bytes, kGiB - (100U << 20));
   EXPECT_EQ(budget.ruled_by, "cgroup v1 memory.limit_in_bytes of /x");
+}
+
+TEST_F(MemoryBudgetTest, VersionOneParentAndSoftLimits) {
+  host();
+  write("proc/self/cgroup", "9:memory:/x/y\n");
+  const std::string none = "9223372036854771712\n";
+  for (const char* group : {"", "/x", "/x/y"}) {
+    const std::string dir = std::string("sys/fs/cgroup/memory") + group;
+    write(dir + "/memory.limit_in_bytes", group == std::string("/x") ? "2147483648\n" : none);
+    write(dir + "/memory.soft_limit_in_bytes", none);
+  }
+  MemoryBudget budget = memory_budget(root());
+  EXPECT_EQ(budget.available_bytes, 2 * kGiB);
+  EXPECT_EQ(budget.ruled_by, "cgroup v1 memory.limit_in_bytes of /x");
+  write("sys/fs/cgroup/memory/x/y/memory.soft_limit_in_bytes", "1073741824\n");
+  budget = memory_budget(root());
+  EXPECT_EQ(budget.available_bytes, kGiB);
+  EXPECT_EQ(budget.ruled_by, "cgroup v1 memory.soft_limit_in_bytes of /x/y");
 }
 
 TEST_F(MemoryBudgetTest, UsageOverTheLimitLeavesNothing) {
