@@ -2,12 +2,13 @@
 // For tests of everything that reads: a file of known bytes, and a drive that misbehaves on order.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <filesystem>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -15,23 +16,25 @@
 #include <string>
 #include <vector>
 
+#include "outrider/base/check.h"
 #include "outrider/base/random.h"
 #include "outrider/io/fault.h"
 
 namespace outrider::io {
 
-// A file of seeded random bytes that is removed with its owner.
+// A file of seeded random bytes. It has no name in its folder, so nothing is left of it however the process ends (death
+// tests).
 class TestFile {
  public:
   explicit TestFile(uint64_t n_bytes, uint64_t seed = 7) {
-    static std::atomic<uint32_t> n_files{0};
-    path_ = testing::TempDir() + "outrider_" + std::to_string(getpid()) + "_" + std::to_string(n_files++) + ".bin";
+    OUTRIDER_CHECK(fd_ >= 0, "{}: no file without a name: {}", testing::TempDir(), std::strerror(errno));
+    path_ = "/proc/self/fd/" + std::to_string(fd_);
     bytes_.resize(n_bytes);
     Random random(seed);
     for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random.next_u64());
     std::ofstream(path_, std::ios::binary).write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(n_bytes));
   }
-  ~TestFile() { std::filesystem::remove(path_); }
+  ~TestFile() { ::close(fd_); }
   TestFile(const TestFile&) = delete;
   TestFile& operator=(const TestFile&) = delete;
 
@@ -42,6 +45,7 @@ class TestFile {
   }
 
  private:
+  int fd_ = ::open(testing::TempDir().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   std::string path_;
   std::vector<std::byte> bytes_;
 };
