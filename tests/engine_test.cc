@@ -15,7 +15,9 @@
 
 #include "engine_run.h"
 #include "outrider/base/cpu.h"
+#include "outrider/base/error.h"
 #include "outrider/base/test_rng.h"
+#include "outrider/io/test_faults.h"
 #include "temp_model.h"
 
 namespace outrider {
@@ -241,6 +243,87 @@ TEST(Engine, FailedReadLeavesTheSequenceAndTheEngineUsable) {
     std::ofstream(file.path(), std::ios::binary | std::ios::in | std::ios::out) << bytes;
     engine.keep(0, 0);
     EXPECT_EQ(test::run_digest(engine, ids, 4), want);
+  }
+}
+
+TEST(Engine, EmbeddingOnTheDriveIsTheSameBitsAndTakesItsPlaceOnly) {
+  for (const format::TensorType type : {format::TensorType::kF32, format::TensorType::kQ8_0}) {
+    TinyModel tiny = tiny_moe();
+    tiny.type = type;
+    const TinyFile file(tiny);
+    const model::Model model = model::open(file.path());
+    const std::vector<int32_t> ids = some_ids(40, 96);
+    const std::string want = test::run_digest(model, tiny_options(), ids, 4);
+    EngineOptions options = tiny_options();
+    options.embedding_on_drive = true;
+    for (const uint32_t chunk : {1U, 7U, 64U}) {
+      options.chunk = chunk;
+      EXPECT_EQ(test::run_digest(model, options, ids, 4), want) << "chunk " << chunk;
+    }
+    options.chunk = 8;
+    EngineOptions resident = options;
+    resident.embedding_on_drive = false;
+    const auto in_ram = engine::memory_plan(model, resident), on_drive = engine::memory_plan(model, options);
+    ASSERT_EQ(on_drive[3].name, "embedding rows");
+    EXPECT_EQ(in_ram[0].bytes - on_drive[0].bytes, model.embedding->n_bytes);
+    EXPECT_EQ(on_drive[3].bytes, 8 * (model.embedding->row_bytes() + 4));
+  }
+}
+
+TEST(Engine, EmbeddingThatIsTheHeadStaysResident) {
+  TinyModel tiny = tiny_moe();
+  tiny.tied = true;
+  const TinyFile file(tiny);
+  const model::Model model = model::open(file.path());
+  EngineOptions options = tiny_options();
+  options.embedding_on_drive = true;
+  EXPECT_FALSE(engine::resolve(model, options).embedding_on_drive);
+  EXPECT_EQ(test::run_digest(model, options, some_ids(5, 96), 2), test::run_digest(model, tiny_options(), some_ids(5, 96), 2));
+}
+
+TEST(Engine, EmbeddingRowThatCannotBeReadFailsThePassOnly) {
+  const TinyFile file(tiny_moe());
+  const model::Model model = model::open(file.path());
+  EngineOptions options = tiny_options();
+  options.embedding_on_drive = true;
+  const std::vector<int32_t> ids = {1, 2, 3, 4, 5, 6};
+  const std::string want = test::run_digest(model, options, ids, 2);
+  const uint64_t row = model.embedding->offset + 5 * model.embedding->row_bytes();
+  io::TestFaults faults({});
+  options.faults = &faults;
+  engine::Engine engine(model, options);
+  faults.set({.bad_begin = row, .bad_end = row + model.embedding->row_bytes(), .bad_error = ENXIO});
+  engine.prefill(0, std::span(ids).first(4));
+  EXPECT_EQ(error_of([&] { engine.prefill(0, std::span(ids).subspan(4)); }),
+            fmt::format("{}: read at offset {}: wanted {} bytes, got 0: No such device or address (ENXIO)", file.path(), row,
+                        model.embedding->row_bytes()));
+  EXPECT_EQ(engine.n_tokens(0), 4U);
+  faults.set({});
+  engine.keep(0, 0);
+  EXPECT_EQ(test::run_digest(engine, ids, 2), want);
+}
+
+// A prefill that demands more experts than there are slots, and more pairs than a wave holds.
+TEST(Engine, EachExpertIsReadOnceAChunkHoweverFewTheSlots) {
+  TinyModel tiny = tiny_moe();
+  tiny.n_experts = 16;
+  tiny.n_used = 4;
+  tiny.context = 1024;
+  const TinyFile file(tiny);
+  const model::Model model = model::open(file.path());
+  EngineOptions options = tiny_options();
+  options.context = 700;
+  options.chunk = 600;  // 2,400 pairs
+  const std::vector<int32_t> ids = some_ids(600, 96);
+  const std::string want = test::run_digest(model, options, ids, 1);
+  for (const uint32_t slots : {4U, 5U, 9U}) {
+    options.slots_per_layer = slots;
+    engine::Engine engine(model, options);
+    engine.prefill(0, ids);
+    const residency::StoreCounters counters = engine.counters().experts;
+    EXPECT_EQ(counters.misses, 2U * 16) << slots;
+    EXPECT_EQ(counters.bytes_read, model.expert_bytes()) << slots;
+    EXPECT_EQ(test::run_digest(model, options, ids, 1), want) << slots;
   }
 }
 

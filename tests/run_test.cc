@@ -45,7 +45,8 @@ TEST(Run, OneDigestForEverySetting) {
                                        "--expert-cache 25% --evict lru --threads 4",
                                        "--expert-cache 25% --io threads --chunk 7",
                                        "--expert-cache 25% --direct off --threads 1",
-                                       "--chunk 1"};
+                                       "--chunk 1",
+                                       "--ubatch-size 3 --embedding ram --queue-depth 2"};
   for (const Isa isa : kAllIsas) {
     if (isa_supported(isa)) {
       settings.push_back("--isa " + std::string(isa_name(isa)));
@@ -94,6 +95,16 @@ TEST(Run, MemoryThatIsTooSmallIsRefusedWithTheSmallestPlan) {
   const std::string line = refusal("run " + kDemo + " -p x --memory 100MiB");
   EXPECT_EQ(line.rfind("outrider: the plan needs ", 0), 0U) << line;
   EXPECT_NE(line.find("100 MiB left by --memory"), std::string::npos) << line;
+}
+
+TEST(Run, ChunkAndEmbeddingAreCheckedBeforeAnythingIsLoaded) {
+  for (const char* chunk : {"0", "-1", "many", "65537"}) {
+    const Outcome outcome = run_program("run " + kDemo + " -p x --chunk " + chunk);
+    EXPECT_EQ(outcome.exit_code, 2) << chunk;
+    EXPECT_NE(outcome.err.find("is not auto or 1..65536"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(refusal("run " + kDemo + " -p x --embedding drive"),
+            "outrider: --embedding drive: the head of this model uses the token embedding, so it must be resident; wanted auto or ram\n");
 }
 
 TEST(Run, ContextLimitIsToldBeforeAnythingRuns) {

@@ -18,12 +18,12 @@ struct PlanFlags {
 };
 
 void plan(const PlanFlags& flags) {
-  const whatif::CacheRequest request = whatif::parse_cache_request(flags.engine.expert_cache);
+  static_cast<void>(whatif::parse_cache_request(flags.engine.expert_cache));
   model::LoadOptions load_options;
   load_options.experts_used = flags.engine.experts_used;
   const model::Model model = model::open(flags.engine.model_path, load_options);
   const whatif::Plan result =
-      whatif::make_plan(model, engine_options(flags.engine), request, flags_budget(flags.engine));
+      plan_of(model, flags.engine, engine_options(flags.engine), flags_budget(flags.engine));
   std::string note;
   const Json speed = plan_speed(model, flags.engine, result, flags.trace, note);
   if (!flags.json) {
@@ -45,6 +45,8 @@ void plan(const PlanFlags& flags) {
   for (const engine::PlanLine& line : result.lines)
     out["lines"].push_back({{"name", line.name}, {"bytes", line.bytes}});
   out["slots_per_layer"] = result.slots_per_layer;
+  out["chunk"] = result.chunk;
+  out["embedding"] = result.embedding_on_drive ? "drive" : "ram";
   out["minimum_slots"] = result.minimum_slots;
   out["all_slots"] = result.all_slots;
   out["minimum_bytes"] = result.minimum_bytes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include "outrider/base/error.h"
 #include "outrider/base/units.h"
 #include "outrider/residency/policy.h"
+#include "outrider/whatif/probe.h"
 #include "progress.h"
 
 namespace outrider::apps {
@@ -52,6 +54,17 @@ std::string check_lookahead(const std::string& text) {
   return printable(text) + " is not auto, off or 0.." + std::to_string(engine::kMaxLookAhead);
 }
 
+// 0: auto. nullopt: not a chunk.
+std::optional<uint32_t> parse_chunk(const std::string& text) {
+  if (text == "auto") return 0;
+  uint32_t chunk = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), chunk);
+  if (error != std::errc() || end != text.data() + text.size() || chunk < 1 || chunk > 65536) return std::nullopt;
+  return chunk;
+}
+
+std::string check_chunk(const std::string& text) { return parse_chunk(text) ? "" : printable(text) + " is not auto or 1..65536"; }
+
 }  // namespace
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
@@ -67,9 +80,12 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("--lookahead", flags.lookahead, "Experts guessed ahead for each token: a number, auto (what pays) or off")->check(check_lookahead)->capture_default_str();
   command.add_option("--io", flags.io, "How experts are read")->check(CLI::IsMember({"auto", "uring", "threads"}))->capture_default_str();
   command.add_option("--direct", flags.direct, "Reads past the page cache")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
-  command.add_option("--queue-depth", flags.queue_depth, "Reads in flight")->check(CLI::Range(1, 1024))->capture_default_str();
+  command.add_option("--queue-depth", flags.queue_depth, "Reads in flight (default: what the kept probe found to be enough, else 16)")->check(CLI::Range(1, 1024));
   command.add_option("--isa", flags.isa, "Instruction set; the bits are the same")->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512"}))->capture_default_str();
-  command.add_option("--chunk", flags.chunk, "Tokens of a prefill pass")->check(CLI::Range(1, 65536))->capture_default_str();
+  command.add_option("--chunk,--ubatch-size", flags.chunk, "Tokens of a prefill pass: a number, or auto (from memory and routing)")->check(check_chunk)->capture_default_str();
+  command.add_option("--embedding", flags.embedding, "Where the token embedding is: ram, drive (its rows are read as they are needed), or auto")
+      ->check(CLI::IsMember({"auto", "ram", "drive"}))
+      ->capture_default_str();
   command.add_option("--kv-type", flags.kv_type, "Storage of keys and values; changes the bits")->check(CLI::IsMember({"f16", "f32", "q8_0"}))->capture_default_str();
   command.add_option("--experts-used", flags.experts_used, "Experts per token instead of the file's number; changes the text");
   command.add_flag("--no-warm", flags.no_warm, "run: neither fill the expert cache with what earlier runs demanded, nor remember this one");
@@ -83,7 +99,7 @@ engine::EngineOptions engine_options(const EngineFlags& flags) {
   options.context = flags.context;
   options.n_threads = flags.n_threads != 0 ? flags.n_threads : core_budget().default_threads;
   options.isa = resolve_isa(flags.isa);
-  options.chunk = flags.chunk;
+  options.chunk = *parse_chunk(flags.chunk);
   using kernels::KvType;
   options.kv_type = choose<KvType>(flags.kv_type, {{"f16", KvType::kF16}, {"f32", KvType::kF32}, {"q8_0", KvType::kQ8_0}});
   options.evict = flags.evict;
@@ -92,7 +108,7 @@ engine::EngineOptions engine_options(const EngineFlags& flags) {
   using residency::IoMode;
   options.io = choose<IoMode>(flags.io, {{"auto", IoMode::kAuto}, {"uring", IoMode::kUring}, {"threads", IoMode::kThreads}});
   options.direct = choose<DirectMode>(flags.direct, {{"auto", DirectMode::kAuto}, {"on", DirectMode::kOn}, {"off", DirectMode::kOff}});
-  options.queue_depth = flags.queue_depth;
+  if (flags.queue_depth != 0) options.queue_depth = flags.queue_depth;
   options.lookahead = *parse_lookahead(flags.lookahead);
   return options;
 }
@@ -109,11 +125,33 @@ MemoryBudget flags_budget(const EngineFlags& flags) {
   return budget;
 }
 
+whatif::Plan plan_of(const model::Model& model, const EngineFlags& flags, const engine::EngineOptions& options, const MemoryBudget& budget) {
+  using whatif::EmbeddingPlace;
+  const auto place = choose<EmbeddingPlace>(flags.embedding, {{"auto", EmbeddingPlace::kAuto}, {"ram", EmbeddingPlace::kRam}, {"drive", EmbeddingPlace::kDrive}});
+  std::string ignored;
+  const auto probe = whatif::load_probe(whatif::probe_path(), ignored);
+  return whatif::make_plan(model, options, whatif::parse_cache_request(flags.expert_cache), budget, place,
+                           probe ? whatif::rates_of(*probe, model, options) : whatif::MachineRates{});
+}
+
+namespace {
+
+// The depth from which on the drive gets no faster, as the kept probe says, unless one was asked for. Never below 4: with
+// less, the next read starts only after somebody has noticed the end of the last.
+void choose_depth(const model::Model& model, const EngineFlags& flags, engine::EngineOptions& options) {
+  std::string ignored;
+  const auto probe = flags.queue_depth == 0 && model.n_moe_layers() > 0 ? whatif::load_probe(whatif::probe_path(), ignored) : std::nullopt;
+  const uint32_t depth = probe ? probe->drive_depth(whatif::read_bytes_of(model)) : 0;
+  if (depth != 0) options.queue_depth = std::max(depth, 4U);
+}
+
+}  // namespace
+
 std::unique_ptr<LoadedModel> load_model(const EngineFlags& flags, const std::atomic<bool>* cancel,
                                         const ConfigureEngine& configure) {
   const auto start = std::chrono::steady_clock::now();
   auto loaded = std::make_unique<LoadedModel>();
-  const whatif::CacheRequest request = whatif::parse_cache_request(flags.expert_cache);
+  static_cast<void>(whatif::parse_cache_request(flags.expert_cache));  // what is wrong is told before a file is opened
   engine::EngineOptions options = engine_options(flags);
   options.cancel = cancel;
   model::LoadOptions load_options;
@@ -123,8 +161,9 @@ std::unique_ptr<LoadedModel> load_model(const EngineFlags& flags, const std::ato
     loaded->tokenizer = text::Tokenizer::load(loaded->model.file.metadata);
   }
   if (configure) configure(loaded->model, options);
-  loaded->plan = whatif::make_plan(loaded->model, options, request, flags_budget(flags));
-  options.slots_per_layer = loaded->plan.slots_per_layer;
+  choose_depth(loaded->model, flags, options);
+  loaded->plan = plan_of(loaded->model, flags, options, flags_budget(flags));
+  options = whatif::planned(options, loaded->plan);
   if (!flags.quiet) {
     std::fputs(whatif::format_plan(loaded->plan).c_str(), stderr);
     for (const std::string& note : loaded->model.notes) std::fprintf(stderr, "note: %s\n", note.c_str());

@@ -32,9 +32,10 @@ struct EngineFlags {
   std::string lookahead = "auto";
   std::string io = "auto";
   std::string direct = "auto";
-  uint32_t queue_depth = 16;
+  uint32_t queue_depth = 0;  // what the kept probe says, else 16
   std::string isa = "auto";
-  uint32_t chunk = 512;
+  std::string chunk = "auto";
+  std::string embedding = "auto";
   std::string kv_type = "f16";
   std::optional<int64_t> experts_used;
   bool no_warm = false;
@@ -55,8 +56,12 @@ struct LoadedModel {
   double load_s = 0;
 };
 
-// The engine options of the flags, every name resolved. Throws Error(kBadArgument) for a set this processor lacks.
+// The engine options of the flags, every name resolved, but for what the plan settles (cache, chunk, embedding). Throws
+// Error(kBadArgument) for a set this processor lacks.
 engine::EngineOptions engine_options(const EngineFlags& flags);
+
+// The plan that the flags ask for, with what the kept probe of this machine says, if there is one.
+whatif::Plan plan_of(const model::Model& model, const EngineFlags& flags, const engine::EngineOptions& options, const MemoryBudget& budget);
 
 // The budget the plan is made in: the machine's, or --memory when that is less.
 MemoryBudget flags_budget(const EngineFlags& flags);

@@ -49,7 +49,7 @@ uint32_t slots_with_twice_ram(const model::Model& model, const EngineFlags& flag
   if (request.kind != whatif::CacheRequest::Kind::kAuto) return std::min(2 * plan.slots_per_layer, plan.all_slots);
   MemoryBudget twice = plan.budget;
   twice.available_bytes *= 2;
-  return whatif::make_plan(model, engine_options(flags), request, twice).slots_per_layer;
+  return plan_of(model, flags, engine_options(flags), twice).slots_per_layer;
 }
 
 }  // namespace
@@ -60,16 +60,13 @@ Json plan_speed(const model::Model& model, const EngineFlags& flags, const whati
     note += (note.empty() ? "" : "; ") + std::string("run `outrider probe` for the speed to expect");
     return nullptr;
   }
-  const engine::EngineOptions options = engine::resolve(model, engine_options(flags));
+  const engine::EngineOptions options = engine::resolve(model, whatif::planned(engine_options(flags), plan));
   const whatif::ModelWork empty = whatif::model_work(model);
   whatif::ModelWork full = empty;
   for (const engine::PlanLine& line : plan.lines) {
     if (line.name == "KV cache") full.kv_bytes = static_cast<double>(line.bytes);
   }
-  const uint64_t slab_bytes = model.n_moe_layers() > 0 ? model.slab_bytes(0) : 1U << 20;
-  const whatif::MachineRates rates = {.dram_gbps = probe->memory_gbps(options.n_threads),
-                                      .drive_gbps = probe->drive_gbps(slab_bytes),
-                                      .int8_gmacs = probe->gmacs("int8", std::string(isa_name(options.isa))) * std::min(options.n_threads, probe->cores)};
+  const whatif::MachineRates rates = whatif::rates_of(*probe, model, options);
   const MissRate miss_rate(model, flags, empty, trace_path);
   const auto speeds = [&](uint32_t slots, const whatif::MachineRates& machine) {
     const double rate = miss_rate.at(slots);

@@ -296,10 +296,10 @@ void CpuDevice::expert_block(const ExpertArgs& args, ExpertMatrix which, const E
   linear_rows(linear, {.weights = linear.w,
                        .row_begin = static_cast<uint32_t>(n_rows * block / n_blocks),
                        .row_end = static_cast<uint32_t>(n_rows * (block + 1) / n_blocks),
-                       .x = reads_rows ? view(args.x) : view(args.hidden, job.pair_begin),
+                       .x = reads_rows ? view(args.x) : view(args.hidden, job.scratch_begin),
                        .token_rows = reads_rows ? args.pair_row + job.pair_begin : nullptr,
                        .n_tokens = job.n_pairs,
-                       .out = out + job.pair_begin * n_rows,
+                       .out = out + (reads_rows ? job.scratch_begin : job.pair_begin) * n_rows,
                        .out_stride = n_rows});
 }
 
@@ -315,7 +315,7 @@ void CpuDevice::activate_experts(const ExpertArgs& args) noexcept {
     const ExpertJob& job = args.jobs[task / splits];
     const uint64_t split = task % splits;
     for (uint64_t i = job.n_pairs * split / splits; i < job.n_pairs * (split + 1) / splits; ++i) {
-      activate_row(args.hidden, args.up, shape.has_gate, quantize, static_cast<uint32_t>(job.pair_begin + i));
+      activate_row(args.hidden, args.up, shape.has_gate, quantize, static_cast<uint32_t>(job.scratch_begin + i));
     }
   };
   if (!alone) return pool_.run(n_jobs * splits, activate);

@@ -107,7 +107,7 @@ std::vector<float> run_moe(CpuDevice& device, const Slabs& slabs, const std::vec
   std::vector<uint32_t> pair_of(n_pairs);
   std::vector<ExpertJob> jobs(Slabs::kExperts);
   for (uint32_t e = 0; e < Slabs::kExperts; ++e) {
-    jobs[e] = {slabs.ready(e), static_cast<uint32_t>(pair_row.size()), 0};
+    jobs[e] = {.slab = slabs.ready(e), .pair_begin = static_cast<uint32_t>(pair_row.size())};
     for (uint32_t i = 0; i < n_pairs; ++i) {
       if (ids[i] != e) continue;
       pair_of[i] = static_cast<uint32_t>(pair_row.size());
@@ -123,7 +123,12 @@ std::vector<float> run_moe(CpuDevice& device, const Slabs& slabs, const std::vec
   const ExpertShape shape = slabs.shape();
   for (size_t at = 0; at < order.size(); at += jobs_at_once) {
     std::vector<ExpertJob> some;
-    for (size_t i = at; i < std::min(order.size(), at + jobs_at_once); ++i) some.push_back(jobs[order[i]]);
+    uint32_t n_scratch = 0;
+    for (size_t i = at; i < std::min(order.size(), at + jobs_at_once); ++i) {
+      some.push_back(jobs[order[i]]);
+      some.back().scratch_begin = n_scratch;
+      n_scratch += some.back().n_pairs;
+    }
     device.experts({.shape = &shape,
                     .jobs = some,
                     .x = {.f32 = in.data(), .k = Slabs::kD},

@@ -119,6 +119,7 @@ struct RouteArgs {
 struct ExpertJob {
   residency::ReadySlab slab;
   uint32_t pair_begin = 0, n_pairs = 0;
+  uint32_t scratch_begin = 0;  // rows of the scratch that the pairs take
 };
 
 struct ExpertArgs {
@@ -126,9 +127,9 @@ struct ExpertArgs {
   std::span<const ExpertJob> jobs;
   Rows x;                              // the FFN input, by row
   const uint32_t* pair_row = nullptr;  // row of x for each pair
-  Rows hidden;                         // (pairs, ff) scratch: gate, then the gated product and its int8 form
-  float* up = nullptr;                 // (pairs, ff) scratch
-  float* out = nullptr;                // (pairs, d_model)
+  Rows hidden;                         // (scratch rows, ff): gate, then the gated product and its int8 form
+  float* up = nullptr;                 // (scratch rows, ff)
+  float* out = nullptr;                // (pairs, d_model), by pair
 };
 
 struct CombineArgs {

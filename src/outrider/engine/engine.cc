@@ -5,6 +5,7 @@
 
 #include "outrider/base/check.h"
 #include "outrider/engine/cpu_device.h"
+#include "outrider/engine/embedding_rows.h"
 #include "outrider/engine/layers.h"
 #include "outrider/engine/lookahead.h"
 
@@ -50,7 +51,10 @@ struct Engine::Impl {
         ahead(store && options.lookahead != 0
                   ? std::make_unique<LookAhead>(model.spec, model.n_moe_layers(), options.lookahead, *store)
                   : nullptr),
-        weights(load_dense(model, device, progress)),
+        embedding_rows(options.embedding_on_drive
+                           ? std::make_unique<EmbeddingRows>(model, options.chunk, options.faults)
+                           : nullptr),
+        weights(load_dense(model, device, !options.embedding_on_drive, progress)),
         rope(model.spec.rope, weights.rope_divisors),
         n_tokens(options.n_sequences, 0),
         n_after(options.n_sequences, 0) {
@@ -63,6 +67,7 @@ struct Engine::Impl {
             .weights = weights,
             .rope = rope,
             .work = work,
+            .embedding_rows = embedding_rows.get(),
             .kv_layout = kv,
             .kv = kv_memory,
             .store = store.get(),
@@ -150,6 +155,7 @@ struct Engine::Impl {
   std::byte* kv_memory;
   std::unique_ptr<residency::ExpertStore> store;
   std::unique_ptr<LookAhead> ahead;  // nullptr: off
+  std::unique_ptr<EmbeddingRows> embedding_rows;  // nullptr: resident
   DeviceModel weights;
   RopeTable rope;
   PhaseClock clock;
@@ -249,13 +255,6 @@ std::vector<LookAheadScore> Engine::lookahead_scores() const {
 }
 uint32_t Engine::lookahead_width() const noexcept { return impl_->ahead ? impl_->ahead->width() : 0; }
 std::string Engine::lookahead_report() const { return impl_->ahead ? impl_->ahead->report() : ""; }
-
-std::vector<std::byte> Engine::token_table() const {
-  return impl_->ahead ? impl_->ahead->token_table() : std::vector<std::byte>();
-}
-bool Engine::restore_token_table(std::span<const std::byte> table) {
-  return impl_->ahead && impl_->ahead->restore_token_table(table);
-}
 
 void Engine::refill(std::vector<residency::ExpertKey> experts) {
   if (impl_->store) impl_->store->refill(std::move(experts));

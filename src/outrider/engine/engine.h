@@ -10,7 +10,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,14 +28,13 @@ namespace outrider::engine {
 
 inline constexpr uint32_t kMaxLookAhead = 16;
 inline constexpr uint32_t kLookAheadAuto = UINT32_MAX;
-inline constexpr uint64_t kTokenTableBytes = 8U << 20;  // most of the token predictor, in memory and when it is kept
 
 struct EngineOptions {
   uint32_t context = 0;      // positions per sequence; 0 = min(the model's context_length, 4096)
   uint32_t n_sequences = 1;  // sequences 0..n_sequences-1 exist from the start, empty
   uint32_t n_threads = 1;
   Isa isa = Isa::kScalar;    // kernels use at most this (best_isa() for speed)
-  uint32_t chunk = 512;      // most rows of one pass
+  uint32_t chunk = 512;      // most rows of one pass; 0 = the default, or what a plan chooses (whatif/plan.h)
   uint32_t logit_rows = 16;  // most rows whose logits are held at once
   kernels::KvType kv_type = kernels::KvType::kF16;
   uint32_t slots_per_layer = 0;  // expert cache: slots per MoE layer, minimum_slots()..n_experts; 0 = all experts
@@ -45,6 +43,9 @@ struct EngineOptions {
   residency::IoMode io = residency::IoMode::kAuto;
   residency::DirectMode direct = residency::DirectMode::kAuto;
   uint32_t queue_depth = 16;
+  // Rows of the token embedding are read when tokens ask for them, instead of being resident. Without effect where the
+  // head shares the tensor. Never changes a bit.
+  bool embedding_on_drive = false;
   // Experts guessed ahead for each row: 0 = off, 1..kMaxLookAhead, or kLookAheadAuto: what pays, decided and decided again
   // from measurements. Never changes a bit.
   uint32_t lookahead = 0;
@@ -54,7 +55,7 @@ struct EngineOptions {
 
 // One line of the memory plan; the engine allocates exactly this.
 struct PlanLine {
-  std::string name;  // "dense weights", "KV cache", "work buffers", "expert cache", "look-ahead"
+  std::string name;  // "dense weights", "KV cache", "work buffers", "embedding rows", "expert cache", "look-ahead"
   uint64_t bytes = 0;
 };
 
@@ -62,8 +63,8 @@ struct PlanLine {
 // option, its value and the limit: a context of 0 or beyond uint32, fewer slots than minimum_slots(), ...
 EngineOptions resolve(const model::Model& model, EngineOptions options);
 
-// Computed from the directory, without reading a weight. In this order: dense weights, KV cache, work buffers, expert
-// cache (the last only for a MoE model).
+// Computed from the directory, without reading a weight. In this order: dense weights, KV cache, work buffers, then those
+// of the other lines that there are.
 std::vector<PlanLine> memory_plan(const model::Model& model, const EngineOptions& options);
 
 // The fewest slots per layer that can run one row: the experts per token. 0 in a dense model.
@@ -162,10 +163,6 @@ class Engine {
   std::vector<LookAheadScore> lookahead_scores() const;
   uint32_t lookahead_width() const noexcept;  // 0: off
   std::string lookahead_report() const;       // one line; empty when off
-  // What the token predictor has learned, for a later run of the same model: at most kTokenTableBytes, empty when
-  // look-ahead is off. restore: false, and nothing changed, when that is no such table or look-ahead is off.
-  std::vector<std::byte> token_table() const;
-  bool restore_token_table(std::span<const std::byte> table);
   // Reads these experts into free slots while the drive has nothing better to do.
   void refill(std::vector<residency::ExpertKey> experts);
   // Decayed counts of demands, by MoE layer and expert; empty in a dense model.

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "outrider/base/error.h"
+#include "outrider/engine/embedding_rows.h"
 #include "outrider/engine/lookahead.h"
 
 namespace outrider::engine {
@@ -166,6 +167,39 @@ void look_ahead(const PassContext& pass, uint32_t layer_idx) {
   pass.clock.mark(&PhaseTimes::router);
 }
 
+// Computes the pairs of resident slabs, at most work.n_wave_pairs pairs and most_slabs slabs at once; each slab is given
+// back as soon as its last pair is done.
+void run_waves(const PassContext& pass, const DeviceLayer& layer, residency::LayerPass& slabs,
+               std::span<const residency::ReadySlab> ready, size_t most_slabs) {
+  const WorkBuffers& work = pass.work;
+  uint32_t n_jobs = 0, n_pairs = 0;
+  size_t n_done = 0;  // slabs given back
+  const auto run = [&](size_t n_finished) {
+    pass.device.experts({.shape = &layer.experts,
+                         .jobs = {work.jobs, n_jobs},
+                         .x = work.normed,
+                         .pair_row = work.pair_row,
+                         .hidden = work.expert_hidden,
+                         .up = work.expert_up,
+                         .out = work.expert_out});
+    slabs.done(ready.subspan(n_done, n_finished - n_done));
+    n_done = n_finished;
+    n_jobs = n_pairs = 0;
+  };
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const uint32_t end = work.expert_begin[ready[i].expert + 1];
+    for (uint32_t pair = work.expert_begin[ready[i].expert]; pair < end;) {
+      const uint32_t n = std::min(end - pair, work.n_wave_pairs - n_pairs);
+      work.jobs[n_jobs++] = {.slab = ready[i], .pair_begin = pair, .n_pairs = n, .scratch_begin = n_pairs};
+      pair += n;
+      n_pairs += n;
+      if (n_pairs == work.n_wave_pairs) run(pair == end ? i + 1 : i);
+    }
+    if (n_jobs > 0 && i + 1 - n_done >= most_slabs) run(i + 1);
+  }
+  if (n_jobs > 0) run(ready.size());
+}
+
 void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t layer_idx, uint32_t n_rows) {
   const WorkBuffers& work = pass.work;
   const uint32_t n_demanded = group_pairs(pass, n_rows);
@@ -184,28 +218,18 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
     run_ffn(pass, layer.shared, n_rows, work.projected);
     pass.clock.mark(&PhaseTimes::dense);
   }
-  for (auto ready = slabs.next(); !ready.empty(); ready = slabs.next()) {
-    uint32_t n_jobs = 0;
-    for (const residency::ReadySlab& slab : ready) {
-      const uint32_t begin = work.expert_begin[slab.expert];
-      work.jobs[n_jobs++] = {slab, begin, work.expert_begin[slab.expert + 1] - begin};
-    }
-    pass.device.experts({.shape = &layer.experts,
-                         .jobs = {work.jobs, n_jobs},
-                         .x = work.normed,
-                         .pair_row = work.pair_row,
-                         .hidden = work.expert_hidden,
-                         .up = work.expert_up,
-                         .out = work.expert_out});
-    slabs.done(ready);
-  }
+  // While demanded experts wait for slots, slots are given back a few at a time, so that the drive reads into some while
+  // others are computed with. Otherwise larger waves split better over the threads.
+  const uint32_t n_slots = pass.store->slots_per_layer();
+  const size_t most_slabs = n_demanded > n_slots ? std::max(1U, n_slots / 4) : n_demanded;
+  for (auto ready = slabs.next(); !ready.empty(); ready = slabs.next()) run_waves(pass, layer, slabs, ready, most_slabs);
   pass.device.combine({.x = work.x,
                        .expert_out = work.expert_out,
                        .pair_of = work.pair_of,
                        .weights = work.weights,
                        .shared = layer.shared ? work.projected : nullptr,
                        .shared_gate = layer.shared_gate ? work.shared_gate : nullptr,
-                       .sum = work.expert_sum,
+                       .sum = work.normed.f32,
                        .n_rows = n_rows,
                        .n_used = pass.spec.router.n_used,
                        .d_model = pass.spec.d_model});
@@ -240,7 +264,11 @@ void run_layer(const PassContext& pass, uint32_t layer_idx, uint32_t n_rows) {
 void run_layers(const PassContext& pass, uint32_t n_rows) {
   const WorkBuffers& work = pass.work;
   if (pass.ahead != nullptr) pass.ahead->begin_pass({work.tokens, n_rows});
-  pass.device.embed(pass.weights.embedding, {work.tokens, n_rows}, work.x);
+  if (pass.embedding_rows != nullptr) {
+    pass.device.embed(pass.embedding_rows->read({work.tokens, n_rows}), pass.embedding_rows->row_numbers(n_rows), work.x);
+  } else {
+    pass.device.embed(pass.weights.embedding, {work.tokens, n_rows}, work.x);
+  }
   for (uint32_t row = 0; row < n_rows; ++row) {
     pass.rope.fill(work.places[row].position, work.cos_sin + static_cast<uint64_t>(row) * pass.spec.rope.n_rot);
   }

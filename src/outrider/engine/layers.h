@@ -15,6 +15,7 @@
 
 namespace outrider::engine {
 
+class EmbeddingRows;
 class LookAhead;
 
 // What a pass works with. work.places and work.tokens hold the rows.
@@ -24,6 +25,7 @@ struct PassContext {
   const DeviceModel& weights;
   const RopeTable& rope;
   const WorkBuffers& work;
+  EmbeddingRows* embedding_rows = nullptr;  // nullptr: the embedding is resident
   const KvLayout& kv_layout;
   std::byte* kv = nullptr;
   residency::ExpertStore* store = nullptr;  // nullptr in a dense model

@@ -5,6 +5,7 @@
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
 #include "outrider/engine/cpu_device.h"
+#include "outrider/engine/embedding_rows.h"
 #include "outrider/engine/engine.h"
 #include "outrider/engine/lookahead.h"
 #include "outrider/engine/weights.h"
@@ -14,6 +15,7 @@ namespace outrider::engine {
 namespace {
 
 constexpr uint32_t kDefaultContext = 4096;
+constexpr uint32_t kDefaultChunk = 512;
 constexpr uint32_t kMaxSequences = 4096;
 constexpr uint32_t kMaxThreads = 1024;
 constexpr uint32_t kMaxChunk = 65536;
@@ -45,6 +47,7 @@ EngineOptions resolve(const model::Model& model, EngineOptions options) {
   if (options.context == 0) options.context = std::min(spec.context_length, kDefaultContext);
   check_range("number of sequences", options.n_sequences, 1, kMaxSequences);
   check_range("number of threads", options.n_threads, 1, kMaxThreads);
+  if (options.chunk == 0) options.chunk = kDefaultChunk;
   check_range("chunk", options.chunk, 1, kMaxChunk);
   check_range("logit rows", options.logit_rows, 1, kMaxChunk);
   if (!isa_supported(options.isa)) {
@@ -56,6 +59,7 @@ EngineOptions resolve(const model::Model& model, EngineOptions options) {
   options.chunk = static_cast<uint32_t>(
       std::min<uint64_t>(options.chunk, static_cast<uint64_t>(options.context) * options.n_sequences));
   options.logit_rows = std::min(options.logit_rows, options.chunk);
+  options.embedding_on_drive = options.embedding_on_drive && embedding_can_stay_on_drive(model);
   if (!spec.is_moe() || model.n_moe_layers() == 0) {
     options.slots_per_layer = 0;
     options.lookahead = 0;
@@ -98,11 +102,12 @@ std::vector<PlanLine> memory_plan(const model::Model& model, const EngineOptions
   const model::ModelSpec& spec = model.spec;
   WorkBuffers unused;
   std::vector<PlanLine> plan = {
-      {"dense weights", dense_bytes(model)},
+      {"dense weights", dense_bytes(model, !resolved.embedding_on_drive)},
       {"KV cache", kv_layout(spec, resolved).total_bytes},
       {"work buffers", WorkBuffers::lay_out(spec, resolved, nullptr, unused) +
                            CpuDevice::scratch_bytes(resolved.n_threads, spec.router.n_experts, spec.dv)},
   };
+  if (resolved.embedding_on_drive) plan.push_back({"embedding rows", EmbeddingRows::n_bytes(model, resolved.chunk)});
   if (model.n_moe_layers() > 0) {
     const std::vector<residency::LayerSource> sources = expert_sources(model);
     plan.push_back(

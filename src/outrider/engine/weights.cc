@@ -25,8 +25,8 @@ struct Place {
 // Every resident tensor once, in the order of use.
 class DenseLayout {
  public:
-  explicit DenseLayout(const model::Model& model) {
-    add(model.embedding, false);
+  DenseLayout(const model::Model& model, bool with_embedding) {
+    if (with_embedding) add(model.embedding, false);
     for (const model::Layer& layer : model.layers) add_layer(layer);
     add(model.output_norm, true);
     add(model.head);
@@ -211,17 +211,17 @@ void read_places(const DenseLayout& layout, const TensorReader& reader, Device& 
 
 }  // namespace
 
-uint64_t dense_bytes(const model::Model& model) { return DenseLayout(model).n_bytes(); }
+uint64_t dense_bytes(const model::Model& model, bool with_embedding) { return DenseLayout(model, with_embedding).n_bytes(); }
 
-DeviceModel load_dense(const model::Model& model, Device& device, const LoadProgress& progress) {
-  const DenseLayout layout(model);
+DeviceModel load_dense(const model::Model& model, Device& device, bool with_embedding, const LoadProgress& progress) {
+  const DenseLayout layout(model, with_embedding);
   const TensorReader reader(model.file);
   std::byte* base = device.allocate(layout.n_bytes(), "dense weights");
   read_places(layout, reader, device, base, progress);
 
   DeviceModel result;
   const Binding binding(layout, base, reader);
-  result.embedding = binding.weights(*model.embedding, 0, model.spec.n_vocab);
+  if (with_embedding) result.embedding = binding.weights(*model.embedding, 0, model.spec.n_vocab);
   for (const model::Layer& layer : model.layers) result.layers.push_back(binding.layer(layer, model.spec.expert_ff));
   result.output_norm = binding.floats(model.output_norm);
   result.head = binding.linear(model.head);

@@ -32,17 +32,17 @@ struct DeviceLayer {
 };
 
 struct DeviceModel {
-  kernels::Weights embedding;
+  kernels::Weights embedding;  // data is nullptr when it stays on the drive
   const float* output_norm = nullptr;
   DeviceLinear head;
   std::vector<DeviceLayer> layers;
   std::vector<float> rope_divisors;  // host copy of rope_freqs, or empty
 };
 
-// Bytes of device memory that the dense weights take. Reads nothing.
-uint64_t dense_bytes(const model::Model& model);
+// Bytes of device memory that the dense weights take, with or without the token embedding. Reads nothing.
+uint64_t dense_bytes(const model::Model& model, bool with_embedding);
 
 // Reads the dense weights into device memory, allocated in one block of dense_bytes().
-DeviceModel load_dense(const model::Model& model, Device& device, const LoadProgress& progress);
+DeviceModel load_dense(const model::Model& model, Device& device, bool with_embedding, const LoadProgress& progress);
 
 }  // namespace outrider::engine

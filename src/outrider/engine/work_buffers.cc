@@ -32,43 +32,29 @@ class Bump {
   }
 
   uint64_t n_bytes() const noexcept { return n_bytes_; }
+  // Goes back to `n_bytes`: what is taken next shares memory with what was taken since.
+  void rewind(uint64_t n_bytes) noexcept { n_bytes_ = n_bytes; }
 
  private:
   std::byte* base_;
   uint64_t n_bytes_ = 0;
 };
 
-}  // namespace
+// Most pairs that a call of Device::experts works on at once. More gain nothing and cost memory.
+constexpr uint64_t kMaxWavePairs = 1024;
 
-uint64_t WorkBuffers::lay_out(const model::ModelSpec& spec, const EngineOptions& options, std::byte* base,
-                              WorkBuffers& out) noexcept {
-  Bump bump(base);
+void lay_out_lasting(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
   const uint64_t c = options.chunk;
   const uint32_t d = spec.d_model;
   bump.take(out.x, c * d);
   bump.take(out.normed, c, d);
-  bump.take(out.q, c * spec.n_heads * spec.dk);
-  bump.take(out.k, c * spec.n_kv_heads * spec.dk);
-  bump.take(out.v, c * spec.n_kv_heads * spec.dv);
-  bump.take(out.attended, c, spec.n_heads * spec.dv);
   bump.take(out.projected, c * d);
   bump.take(out.cos_sin, c * spec.rope.n_rot);
-  const bool has_dense = spec.n_leading_dense > 0;
-  // One buffer for dense and shared FFNs, which run at different times: as wide as the wider of the two.
-  const uint32_t ff = std::max(has_dense ? spec.dense_ff : 0, spec.shared_ff);
-  if (ff > 0) {
-    bump.take(out.ffn_hidden, c, static_cast<uint32_t>(align_up(ff, 32)));
-    bump.take(out.ffn_up, c * ff);
-  }
   if (spec.is_moe()) {
     const uint64_t n_experts = spec.router.n_experts;
     const uint64_t pairs = c * spec.router.n_used;
     bump.take(out.router_logits, c * n_experts);
     bump.take(out.shared_gate, c);
-    bump.take(out.expert_hidden, pairs, spec.expert_ff);
-    bump.take(out.expert_up, pairs * spec.expert_ff);
-    bump.take(out.expert_out, pairs * d);
-    bump.take(out.expert_sum, c * d);
     bump.take(out.ids, pairs);
     bump.take(out.weights, pairs);
     bump.take(out.pair_row, pairs);
@@ -77,7 +63,7 @@ uint64_t WorkBuffers::lay_out(const model::ModelSpec& spec, const EngineOptions&
     bump.take(out.expert_fill, n_experts);
     bump.take(out.demanded, n_experts);
     bump.take(out.uses, n_experts);
-    bump.take(out.jobs, n_experts);
+    bump.take(out.jobs, n_experts + 1);
     if (options.lookahead != 0) {
       const uint64_t n_ids = uint64_t{kMaxAheadRows} * LookAhead::router_width(spec);
       bump.take(out.ahead_in, kMaxAheadRows, d);
@@ -86,12 +72,56 @@ uint64_t WorkBuffers::lay_out(const model::ModelSpec& spec, const EngineOptions&
       bump.take(out.ahead_weights, n_ids);
     }
   }
-  bump.take(out.head_in, options.logit_rows, d);
-  bump.take(out.logits, static_cast<uint64_t>(options.logit_rows) * spec.n_vocab);
   bump.take(out.places, c);
   bump.take(out.tokens, c);
   bump.take(out.wanted, c);
-  return bump.n_bytes();
+}
+
+void lay_out_attention(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
+  const uint64_t c = options.chunk;
+  bump.take(out.q, c * spec.n_heads * spec.dk);
+  bump.take(out.k, c * spec.n_kv_heads * spec.dk);
+  bump.take(out.v, c * spec.n_kv_heads * spec.dv);
+  bump.take(out.attended, c, spec.n_heads * spec.dv);
+}
+
+// One buffer for dense and shared FFNs, which run at different times: as wide as the wider of the two.
+void lay_out_ffn(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
+  const uint32_t ff = std::max(spec.n_leading_dense > 0 ? spec.dense_ff : 0, spec.shared_ff);
+  if (ff == 0) return;
+  bump.take(out.ffn_hidden, options.chunk, static_cast<uint32_t>(align_up(ff, 32)));
+  bump.take(out.ffn_up, uint64_t{options.chunk} * ff);
+}
+
+void lay_out_experts(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
+  if (!spec.is_moe()) return;
+  const uint64_t pairs = uint64_t{options.chunk} * spec.router.n_used;
+  out.n_wave_pairs = static_cast<uint32_t>(std::min(pairs, kMaxWavePairs));
+  bump.take(out.expert_hidden, out.n_wave_pairs, spec.expert_ff);
+  bump.take(out.expert_up, uint64_t{out.n_wave_pairs} * spec.expert_ff);
+  bump.take(out.expert_out, pairs * spec.d_model);
+}
+
+void lay_out_head(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
+  bump.take(out.head_in, options.logit_rows, spec.d_model);
+  bump.take(out.logits, static_cast<uint64_t>(options.logit_rows) * spec.n_vocab);
+}
+
+}  // namespace
+
+uint64_t WorkBuffers::lay_out(const model::ModelSpec& spec, const EngineOptions& options, std::byte* base,
+                              WorkBuffers& out) noexcept {
+  Bump bump(base);
+  lay_out_lasting(spec, options, bump, out);
+  // What is used one after the other within a layer, and the head after all layers, shares one place.
+  const uint64_t shared_begin = bump.n_bytes();
+  uint64_t end = shared_begin;
+  for (const auto lay_out_phase : {lay_out_attention, lay_out_ffn, lay_out_experts, lay_out_head}) {
+    bump.rewind(shared_begin);
+    lay_out_phase(spec, options, bump, out);
+    end = std::max(end, bump.n_bytes());
+  }
+  return end;
 }
 
 KvLayout kv_layout(const model::ModelSpec& spec, const EngineOptions& options) noexcept {

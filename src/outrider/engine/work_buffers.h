@@ -12,29 +12,31 @@
 namespace outrider::engine {
 
 struct WorkBuffers {
-  // Device memory. C = chunk, P = C * experts per token (pairs).
+  // C = chunk, P = C * experts per token (pairs), W = n_wave_pairs, A = kMaxAheadRows.
+  // Device memory that lasts through a pass.
   float* x = nullptr;              // (C, d_model): the residual stream
-  Rows normed;                     // (C, d_model): input of attention, of the FFN
+  Rows normed;                     // (C, d_model): input of attention, of the FFN; then scratch of the experts' sum
+  float* projected = nullptr;      // (C, d_model): output of attention, of a dense FFN, of the shared expert
+  float* cos_sin = nullptr;        // (C, n_rot)
+  float* router_logits = nullptr;  // (C, n_experts)
+  float* shared_gate = nullptr;    // (C)
+  Rows ahead_in;                   // (A, d_model)
+  float* ahead_logits = nullptr;   // (A, n_experts)
+  // Device memory that phases share, one group at a time: attention; a resident FFN; the experts; the head (its logits
+  // last until the next pass).
   float* q = nullptr;              // (C, n_heads, dk)
   float* k = nullptr;              // (C, n_kv_heads, dk)
   float* v = nullptr;              // (C, n_kv_heads, dv)
   Rows attended;                   // (C, n_heads * dv)
-  float* projected = nullptr;      // (C, d_model): output of attention, of a dense FFN, of the shared expert
-  float* cos_sin = nullptr;        // (C, n_rot)
   Rows ffn_hidden;                 // (C, max(dense_ff, shared_ff))
   float* ffn_up = nullptr;         // the same shape
-  float* router_logits = nullptr;  // (C, n_experts)
-  float* shared_gate = nullptr;    // (C)
-  Rows expert_hidden;              // (P, expert_ff)
-  float* expert_up = nullptr;      // (P, expert_ff)
+  Rows expert_hidden;              // (W, expert_ff)
+  float* expert_up = nullptr;      // (W, expert_ff)
   float* expert_out = nullptr;     // (P, d_model)
-  float* expert_sum = nullptr;     // (C, d_model)
-  // Look-ahead; A = kMaxAheadRows.
-  Rows ahead_in;                   // (A, d_model)
-  float* ahead_logits = nullptr;   // (A, n_experts)
   Rows head_in;                    // (logit_rows, d_model)
   float* logits = nullptr;         // (logit_rows, n_vocab)
-  // Host memory.
+  uint32_t n_wave_pairs = 0;
+  // Host memory that lasts through a pass.
   uint32_t* ids = nullptr;           // (C, n_used)
   float* weights = nullptr;          // (C, n_used)
   uint32_t* ahead_ids = nullptr;     // (A, router_width)
@@ -45,7 +47,7 @@ struct WorkBuffers {
   uint32_t* expert_fill = nullptr;   // (n_experts): scratch of the grouping
   uint32_t* demanded = nullptr;      // (n_experts): distinct experts of the pass
   uint32_t* uses = nullptr;          // (n_experts)
-  ExpertJob* jobs = nullptr;         // (n_experts)
+  ExpertJob* jobs = nullptr;         // (n_experts + 1)
   RowPlace* places = nullptr;        // (C)
   int32_t* tokens = nullptr;         // (C)
   uint32_t* wanted = nullptr;        // (C): rows that want logits

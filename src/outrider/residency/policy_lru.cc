@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "outrider/residency/coldest.h"
 #include "outrider/residency/layer_table.h"
 #include "outrider/residency/policy.h"
 
@@ -24,7 +23,11 @@ class LruPolicy : public Policy {
   }
 
   uint32_t victim(uint32_t layer, std::span<const uint32_t> candidates) const noexcept override {
-    return coldest(candidates, [&](uint32_t expert) { return key(layer, expert); });
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < candidates.size(); ++i) {
+      if (key(layer, candidates[i]) < key(layer, candidates[best])) best = i;
+    }
+    return best;
   }
 
   // What is predicted is wanted next, which is more recent than any demand of the past.
@@ -60,7 +63,12 @@ class ProtectPolicy final : public LruPolicy {
   }
 
   uint32_t victim(uint32_t layer, std::span<const uint32_t> candidates) const noexcept override {
-    return coldest(candidates, [&](uint32_t expert) { return std::pair(is_expected(layer, expert), key(layer, expert)); });
+    const auto rank = [&](uint32_t expert) { return std::pair(is_expected(layer, expert), key(layer, expert)); };
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < candidates.size(); ++i) {
+      if (rank(candidates[i]) < rank(candidates[best])) best = i;
+    }
+    return best;
   }
 
   bool admit(uint32_t layer, uint32_t /*predicted*/, uint32_t victim) const noexcept override {

@@ -8,6 +8,7 @@
 
 #include "outrider/base/error.h"
 #include "outrider/base/units.h"
+#include "outrider/engine/embedding_rows.h"
 
 namespace outrider::whatif {
 
@@ -85,6 +86,91 @@ uint32_t requested_slots(const model::Model& model, const engine::EngineOptions&
   return static_cast<uint32_t>(wanted);
 }
 
+constexpr uint32_t kUsualChunk = 512, kMostChunk = 2048;
+
+// Settles what the options leave open: see plan.h.
+class Chooser {
+ public:
+  Chooser(const model::Model& model, const engine::EngineOptions& options, const CacheRequest& request, uint64_t usable,
+          const Plan& limits, const MachineRates& rates)
+      : model_(model), options_(options), request_(request), usable_(usable), limits_(limits), rates_(rates) {}
+
+  engine::EngineOptions choose(EmbeddingPlace embedding) const {
+    engine::EngineOptions chosen = with(false, options_.chunk != 0 ? options_.chunk : kUsualChunk);
+    chosen.embedding_on_drive = embedding == EmbeddingPlace::kDrive || (embedding == EmbeddingPlace::kAuto && drive_is_better(chosen));
+    if (options_.chunk == 0) chosen.chunk = choose_chunk(chosen.embedding_on_drive);
+    return chosen;
+  }
+  engine::EngineOptions smallest(EmbeddingPlace embedding) const {
+    return with(embedding != EmbeddingPlace::kRam, options_.chunk != 0 ? options_.chunk : 1);
+  }
+  engine::EngineOptions largest(EmbeddingPlace embedding) const {
+    return with(embedding == EmbeddingPlace::kDrive, options_.chunk != 0 ? options_.chunk : kUsualChunk);
+  }
+
+ private:
+  engine::EngineOptions with(bool on_drive, uint32_t chunk) const {
+    engine::EngineOptions options = options_;
+    options.embedding_on_drive = on_drive && engine::embedding_can_stay_on_drive(model_);
+    options.chunk = chunk;
+    return options;
+  }
+  bool is_auto() const noexcept { return request_.kind == CacheRequest::Kind::kAuto; }
+  uint64_t bytes(const engine::EngineOptions& options, uint32_t slots) const { return sum(lines_for(model_, options, slots)); }
+  // The slots that must fit, at least.
+  uint32_t asked_slots(const engine::EngineOptions& options) const {
+    if (limits_.all_slots == 0) return 0;
+    Plan scratch = limits_;
+    return is_auto() ? limits_.minimum_slots : requested_slots(model_, options, request_, usable_, scratch);
+  }
+
+  bool drive_is_better(const engine::EngineOptions& resident) const {
+    const uint32_t slots = limits_.minimum_slots;
+    if (bytes(with(true, resident.chunk), slots) >= bytes(resident, slots)) return false;  // a small vocabulary
+    return bytes(resident, is_auto() ? limits_.all_slots : asked_slots(resident)) > usable_;
+  }
+
+  uint32_t choose_chunk(bool on_drive) const {
+    uint32_t best = kUsualChunk;
+    while (best > 1 && !is_affordable(with(on_drive, best))) best /= 2;
+    if (best < kUsualChunk) return best;
+    const ModelWork work = model_work(model_);
+    Speed speed = prefill_speed(work, with(on_drive, best));
+    while (speed.by == BoundBy::kDrive && 2 * best <= kMostChunk && is_affordable(with(on_drive, 2 * best))) {
+      const Speed larger = prefill_speed(work, with(on_drive, 2 * best));
+      if (larger.expected_tps < 1.1 * speed.expected_tps) break;
+      best *= 2;
+      speed = larger;
+    }
+    return best;
+  }
+
+  bool is_affordable(const engine::EngineOptions& options) const {
+    const uint64_t needed = bytes(options, asked_slots(options));
+    if (needed > usable_) return false;
+    if (!is_auto() || limits_.all_slots == 0) return true;
+    // What experts and buffers share, and what the buffers take of it beyond those of one row.
+    const uint64_t buffers = needed - bytes(with(options.embedding_on_drive, 1), limits_.minimum_slots);
+    const uint64_t cache = residency::ExpertStore::arena_bytes_for(engine::expert_sources(model_), limits_.minimum_slots, options.direct);
+    return bytes(options, limits_.all_slots) <= usable_ || buffers <= (usable_ - needed + buffers + cache) / 8;
+  }
+
+  // Bound by memory when the drive's rate is not known.
+  Speed prefill_speed(const ModelWork& work, const engine::EngineOptions& options) const {
+    if (rates_.drive_gbps <= 0 || limits_.all_slots == 0) return {};
+    Plan scratch = limits_;
+    const uint32_t slots = requested_slots(model_, options, request_, usable_, scratch);
+    return predict(work, rates_, uniform_miss_rate(work, slots), engine::resolve(model_, options).chunk).prefill;
+  }
+
+  const model::Model& model_;
+  const engine::EngineOptions options_;
+  const CacheRequest& request_;
+  const uint64_t usable_;
+  const Plan& limits_;
+  const MachineRates& rates_;
+};
+
 }  // namespace
 
 CacheRequest parse_cache_request(std::string_view text, const char* option) {
@@ -121,7 +207,7 @@ uint64_t budget_margin(const MemoryBudget& budget) noexcept {
 }
 
 Plan make_plan(const model::Model& model, engine::EngineOptions options, const CacheRequest& request,
-               const MemoryBudget& budget) {
+               const MemoryBudget& budget, EmbeddingPlace embedding, const MachineRates& rates) {
   Plan plan;
   plan.budget = budget;
   plan.margin_bytes = budget_margin(budget);
@@ -129,18 +215,33 @@ Plan make_plan(const model::Model& model, engine::EngineOptions options, const C
   if (model.spec.is_moe()) {
     plan.minimum_slots = engine::minimum_slots(model);
     plan.all_slots = model.spec.router.n_experts;
-    plan.slots_per_layer = requested_slots(model, options, request, usable, plan);
   }
+  if (embedding == EmbeddingPlace::kDrive && !engine::embedding_can_stay_on_drive(model)) {
+    fail(ErrorKind::kBadArgument, "--embedding drive: the head of this model uses the token embedding, so it must be resident; wanted auto or ram");
+  }
+  plan.is_chunk_chosen = options.chunk == 0;
+  const Chooser chooser(model, options, request, usable, plan, rates);
+  options = chooser.choose(embedding);
+  if (model.spec.is_moe()) plan.slots_per_layer = requested_slots(model, options, request, usable, plan);
+  plan.chunk = engine::resolve(model, options).chunk;
+  plan.embedding_on_drive = options.embedding_on_drive;
   plan.lines = lines_for(model, options, plan.slots_per_layer);
   plan.total_bytes = sum(plan.lines);
-  plan.minimum_bytes = sum(lines_for(model, options, plan.minimum_slots));
-  plan.everything_bytes = sum(lines_for(model, options, plan.all_slots));
+  plan.minimum_bytes = sum(lines_for(model, chooser.smallest(embedding), plan.minimum_slots));
+  plan.everything_bytes = sum(lines_for(model, chooser.largest(embedding), plan.all_slots));
   if (plan.total_bytes > usable) {
     fail(ErrorKind::kOutOfMemory, "the plan needs {} but {} may be taken ({} left by {}, less {} kept free); the smallest plan needs {}",
          format_bytes(plan.total_bytes), format_bytes(usable), format_bytes(budget.available_bytes), budget.ruled_by,
          format_bytes(plan.margin_bytes), format_bytes(plan.minimum_bytes));
   }
   return plan;
+}
+
+engine::EngineOptions planned(engine::EngineOptions options, const Plan& plan) {
+  options.slots_per_layer = plan.slots_per_layer;
+  options.chunk = plan.chunk;
+  options.embedding_on_drive = plan.embedding_on_drive;
+  return options;
 }
 
 std::string format_plan(const Plan& plan) {
@@ -151,6 +252,10 @@ std::string format_plan(const Plan& plan) {
     if (line.name == "expert cache") {
       out += fmt::format("   {} of {} experts per layer{}", plan.slots_per_layer, plan.all_slots,
                          plan.slots_per_layer == plan.all_slots ? ", all resident" : "");
+    } else if (line.name == "work buffers") {
+      out += fmt::format("   chunk of {}{}", plan.chunk, plan.is_chunk_chosen ? ", chosen" : "");
+    } else if (line.name == "embedding rows") {
+      out += "   the token embedding stays on the drive";
     }
     out += '\n';
   }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who lives where: the memory plan made before a weight is read. Dense weights, KV cache and work buffers are what the
-// engine will allocate; the expert cache takes what was asked for, or what is left of the budget. A plan that does not
-// fit is refused with the smallest one that would.
+// engine will allocate; the expert cache takes what was asked for, or what is left of the budget. What was left to the
+// plan is chosen so that it fits, or else it is refused with the smallest one that would:
+//   token embedding  on the drive when otherwise not every expert would be resident (or nothing would fit): a token needs
+//                    one row of it, but a demanded expert as a whole;
+//   chunk            the largest power of two up to 512 whose buffers leave the experts 7/8 of what they could have; up to
+//                    2,048 where the drive is expected to bound prefill, since each chunk reads its experts once.
 // Threads: pure functions.
 #pragma once
 
@@ -13,6 +17,7 @@
 #include "outrider/base/memory_budget.h"
 #include "outrider/engine/engine.h"
 #include "outrider/model/model.h"
+#include "outrider/whatif/predict.h"
 
 namespace outrider::whatif {
 
@@ -27,6 +32,8 @@ struct CacheRequest {
 // Throws Error(kBadArgument) naming the option, the value and the forms.
 CacheRequest parse_cache_request(std::string_view text, const char* option = "--expert-cache");
 
+enum class EmbeddingPlace : uint8_t { kAuto, kRam, kDrive };
+
 struct Plan {
   std::vector<engine::PlanLine> lines;  // named parts of the process's memory
   uint64_t total_bytes = 0;
@@ -35,6 +42,9 @@ struct Plan {
   uint64_t margin_bytes = 0;            // kept free of the budget
   MemoryBudget budget;
   uint32_t slots_per_layer = 0, minimum_slots = 0, all_slots = 0;  // 0 in a dense model
+  uint32_t chunk = 0;
+  bool is_chunk_chosen = false;         // by the plan
+  bool embedding_on_drive = false;
   std::vector<std::string> notes;       // e.g. a cache that was capped
 };
 
@@ -42,8 +52,12 @@ struct Plan {
 uint64_t budget_margin(const MemoryBudget& budget) noexcept;
 
 // Throws Error(kBadArgument) for a cache below the minimum (stating it), Error(kOutOfMemory) for a plan over the budget
-// (stating need, budget, its rule and the smallest plan).
-Plan make_plan(const model::Model& model, engine::EngineOptions options, const CacheRequest& request, const MemoryBudget& budget);
+// (stating need, budget, its rule and the smallest plan). options.chunk 0: the plan's choice. `rates` of 0 are unknown.
+Plan make_plan(const model::Model& model, engine::EngineOptions options, const CacheRequest& request, const MemoryBudget& budget,
+               EmbeddingPlace embedding = EmbeddingPlace::kAuto, const MachineRates& rates = {});
+
+// The options with what the plan settled.
+engine::EngineOptions planned(engine::EngineOptions options, const Plan& plan);
 
 // The plan as a table, for people.
 std::string format_plan(const Plan& plan);

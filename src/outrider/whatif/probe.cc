@@ -22,6 +22,7 @@
 #include "outrider/base/memory_budget.h"
 #include "outrider/base/random.h"
 #include "outrider/base/thread_pool.h"
+#include "outrider/io/reader.h"
 #include "outrider/whatif/arithmetic.h"
 #include "outrider/whatif/machine.h"
 
@@ -174,6 +175,19 @@ double Probe::gmacs(const std::string& kind, const std::string& isa) const noexc
     if (reading.kind == kind && has && limit && *has <= *limit) best = std::max(best, reading.gmacs);
   }
   return best;
+}
+
+uint64_t read_bytes_of(const model::Model& model) {
+  if (model.n_moe_layers() == 0) return io::ReaderOptions{}.piece_bytes;
+  const residency::LayerSource layer = engine::expert_sources(model).front();
+  const bool is_packed = layer.parts[0].stride != 0;
+  return std::min(is_packed ? model.slab_bytes(0) : layer.parts[0].n_bytes, io::ReaderOptions{}.piece_bytes);
+}
+
+MachineRates rates_of(const Probe& probe, const model::Model& model, const engine::EngineOptions& options) {
+  return {.dram_gbps = probe.memory_gbps(options.n_threads),
+          .drive_gbps = probe.drive_gbps(read_bytes_of(model)),
+          .int8_gmacs = probe.gmacs("int8", std::string(isa_name(options.isa))) * std::min(options.n_threads, probe.cores)};
 }
 
 Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, uint64_t)>& progress) {

@@ -12,6 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "outrider/engine/engine.h"
+#include "outrider/model/model.h"
+#include "outrider/whatif/predict.h"
+
 namespace outrider::whatif {
 
 inline constexpr uint32_t kProbeVersion = 1;
@@ -60,6 +64,11 @@ struct ProbeOptions {
   double seconds_each = 0.2;   // of one drive reading
   uint64_t file_bytes = 512ULL << 20;
 };
+
+// Bytes of the reads in which the experts of a model arrive: a part, or a packed slab, but at most a piece of the reader.
+uint64_t read_bytes_of(const model::Model& model);
+// The rates that bound this model with these options.
+MachineRates rates_of(const Probe& probe, const model::Model& model, const engine::EngineOptions& options);
 
 // Takes some ten seconds. `progress(done, total)` counts readings. Throws Error(kIo) when the scratch file cannot be made.
 Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, uint64_t)>& progress);
