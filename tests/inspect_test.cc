@@ -14,20 +14,14 @@ namespace {
 
 const std::string kDemo = std::string(OUTRIDER_SOURCE_DIR) + "/models/outrider-demo-q4_0.gguf";
 
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  // stdout, then stderr
-};
+using test::Outcome;
 
-Outcome run_inspect(const std::string& arguments) {
-  const test::Outcome outcome = test::run_program("inspect " + arguments);
-  return {outcome.exit_code, outcome.out + outcome.err};
-}
+Outcome run_inspect(const std::string& arguments) { return test::run_program("inspect " + arguments); }
 
 TEST(Inspect, JsonOfTheDemoModel) {
   const Outcome outcome = run_inspect(kDemo + " --json");
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
-  const auto json = nlohmann::json::parse(outcome.text);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  const auto json = nlohmann::json::parse(outcome.text());
   EXPECT_EQ(json["metadata"]["general.architecture"], "glm4moe");
   EXPECT_EQ(json["metadata"]["glm4moe.expert_weights_norm"], true);
   EXPECT_EQ(json["metadata"]["glm4moe.attention.layer_norm_rms_epsilon"], 1e-5);
@@ -49,10 +43,10 @@ TEST(Inspect, JsonOfTheDemoModel) {
 
 TEST(Inspect, TextShowsTensorsOnDemand) {
   const Outcome brief = run_inspect(kDemo);
-  ASSERT_EQ(brief.exit_code, 0) << brief.text;
-  EXPECT_NE(brief.text.find("experts, 9 layers, 6 used per token and layer"), std::string::npos);
-  EXPECT_EQ(brief.text.find("blk.1.ffn_up_exps.weight"), std::string::npos);
-  EXPECT_NE(run_inspect(kDemo + " --tensors").text.find("blk.1.ffn_up_exps.weight"), std::string::npos);
+  ASSERT_EQ(brief.exit_code, 0) << brief.text();
+  EXPECT_NE(brief.text().find("experts, 9 layers, 6 used per token and layer"), std::string::npos);
+  EXPECT_EQ(brief.text().find("blk.1.ffn_up_exps.weight"), std::string::npos);
+  EXPECT_NE(run_inspect(kDemo + " --tensors").text().find("blk.1.ffn_up_exps.weight"), std::string::npos);
 }
 
 TEST(Inspect, SplitSetListsItsFilesAndTextThatIsNoUtf8IsReplaced) {
@@ -64,8 +58,8 @@ TEST(Inspect, SplitSetListsItsFilesAndTextThatIsNoUtf8IsReplaced) {
   }
   const auto paths = writer.write_split(folder / "m", 2);
   const Outcome outcome = run_inspect(folder.path() + " --json");
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
-  const auto json = nlohmann::json::parse(outcome.text);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text();
+  const auto json = nlohmann::json::parse(outcome.text());
   ASSERT_EQ(json["files"].size(), 2u);
   EXPECT_EQ(json["files"][1]["path"], paths[1]);
   EXPECT_EQ(json["metadata"]["general.name"], "bad \xEF\xBF\xBD name");
@@ -78,7 +72,7 @@ TEST(Inspect, DamagedFileIsOneLineAndExitCodeOne) {
   format::write_file(path, format::small_image().bytes.substr(0, 895));
   const Outcome outcome = run_inspect(path);
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.text, "outrider: " + path +
+  EXPECT_EQ(outcome.text(), "outrider: " + path +
                               ": tensor d: data ends at byte 896, past the end of the file: the tensors need a file of "
                               "896 bytes, it has 895 (truncated?)\n");
   EXPECT_EQ(run_inspect("").exit_code, 2);

@@ -14,32 +14,26 @@ namespace {
 
 const std::string kDemo = std::string(OUTRIDER_SOURCE_DIR) + "/models/outrider-demo-q4_0.gguf";
 
-struct Outcome {
-  int exit_code = -1;
-  std::string text;  // stdout, then stderr
-};
+using test::Outcome;
 
-Outcome run_tokenize(const std::string& arguments) {
-  const test::Outcome outcome = test::run_program("tokenize " + arguments);
-  return {outcome.exit_code, outcome.out + outcome.err};
-}
+Outcome run_tokenize(const std::string& arguments) { return test::run_program("tokenize " + arguments); }
 
 TEST(Tokenize, IdsPiecesAndBack) {
-  EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world' --ids").text, "8708,5568\n");
-  EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world'").text, "   8708  Hello\n   5568   world\n");
-  EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world' --json").text,
+  EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world' --ids").text(), "8708,5568\n");
+  EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world'").text(), "   8708  Hello\n   5568   world\n");
+  EXPECT_EQ(run_tokenize(kDemo + " -p 'Hello world' --json").text(),
             "{\"ids\":[8708,5568],\"pieces\":[\"Hello\",\" world\"]}\n");
-  EXPECT_EQ(run_tokenize(kDemo + " --decode 8708,5568").text, "Hello world");
-  EXPECT_EQ(run_tokenize(kDemo + " --decode '8708 5568' --json").text,
+  EXPECT_EQ(run_tokenize(kDemo + " --decode 8708,5568").text(), "Hello world");
+  EXPECT_EQ(run_tokenize(kDemo + " --decode '8708 5568' --json").text(),
             "{\"ids\":[8708,5568],\"text\":\"Hello world\"}\n");
 }
 
 TEST(Tokenize, ControlTokensAreRecognisedUnlessToldOtherwise) {
-  EXPECT_EQ(run_tokenize(kDemo + " -p '<|im_start|>user' --ids").text, "16382,2121\n");
+  EXPECT_EQ(run_tokenize(kDemo + " -p '<|im_start|>user' --ids").text(), "16382,2121\n");
   const Outcome plain = run_tokenize(kDemo + " -p '<|im_start|>user' --ids --no-special");
-  EXPECT_EQ(plain.text.find("16382"), std::string::npos) << plain.text;
-  EXPECT_EQ(run_tokenize(kDemo + " --decode 16382,2121").text, "<|im_start|>user");
-  EXPECT_EQ(run_tokenize(kDemo + " --decode 16382,2121 --no-special").text, "user");
+  EXPECT_EQ(plain.text().find("16382"), std::string::npos) << plain.text();
+  EXPECT_EQ(run_tokenize(kDemo + " --decode 16382,2121").text(), "<|im_start|>user");
+  EXPECT_EQ(run_tokenize(kDemo + " --decode 16382,2121 --no-special").text(), "user");
 }
 
 TEST(Tokenize, EveryByteOfAFileSurvives) {
@@ -48,10 +42,10 @@ TEST(Tokenize, EveryByteOfAFileSurvives) {
   for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
   bytes += "\r\n\n";
   format::write_file(folder / "text", bytes);
-  format::write_file(folder / "ids", run_tokenize(kDemo + " --ids -f " + folder / "text").text);
-  EXPECT_EQ(run_tokenize(kDemo + " --decode @" + folder / "ids").text, bytes);
+  format::write_file(folder / "ids", run_tokenize(kDemo + " --ids -f " + folder / "text").text());
+  EXPECT_EQ(run_tokenize(kDemo + " --decode @" + folder / "ids").text(), bytes);
   format::write_file(folder / "other", "Hello world");
-  EXPECT_EQ(run_tokenize(kDemo + " --ids -f " + folder / "other" + " -f " + folder / "text").text,
+  EXPECT_EQ(run_tokenize(kDemo + " --ids -f " + folder / "other" + " -f " + folder / "text").text(),
             "8708,5568\n" + format::read_file(folder / "ids"));
 }
 
@@ -66,10 +60,10 @@ TEST(Tokenize, AFileWithAVocabularyOnlyWillDo) {
   metadata.set_uint("tokenizer.ggml.bos_token_id", 2);
   metadata.set_bool("tokenizer.ggml.add_bos_token", true);
   format::GgufWriter(metadata).write(folder / "vocabulary.gguf");
-  EXPECT_EQ(run_tokenize(folder / "vocabulary.gguf" + " -p ab --ids --add-special").text, "2,0,1\n");
+  EXPECT_EQ(run_tokenize(folder / "vocabulary.gguf" + " -p ab --ids --add-special").text(), "2,0,1\n");
   const Outcome outcome = run_tokenize(folder / "vocabulary.gguf" + " -p abc --ids");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.text, "outrider: " + folder / "vocabulary.gguf" +
+  EXPECT_EQ(outcome.text(), "outrider: " + folder / "vocabulary.gguf" +
                               ": the vocabulary has no token for c of the text, no byte tokens and no unknown token\n");
 }
 
@@ -81,12 +75,12 @@ TEST(Tokenize, RefusesInOneLine) {
   Outcome outcome = run_tokenize(folder / "bare.gguf" + " -p a");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(
-      outcome.text,
+      outcome.text(),
       "outrider: " + folder / "bare.gguf" +
           ": the file carries no tokenizer (tokenizer.ggml.model is missing): text and ids cannot be converted\n");
   outcome = run_tokenize(kDemo + " --decode 1,x");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.text, "outrider: --decode: 'x' is not a token id\n");
+  EXPECT_EQ(outcome.text(), "outrider: --decode: 'x' is not a token id\n");
   EXPECT_EQ(run_tokenize(kDemo).exit_code, 2);
   EXPECT_EQ(run_tokenize(kDemo + " -p a -f b").exit_code, 2);
 }

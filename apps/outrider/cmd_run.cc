@@ -150,7 +150,7 @@ void run(const RunFlags& flags) {
     if (!text.empty() && !flags.engine.quiet) std::fprintf(stderr, "note: %s\n", text.c_str());
   };
   WarmStart warm(loaded->model, flags.engine.no_warm ? "" : WarmStart::default_folder());
-  note(warm.begin(*loaded->engine));
+  for (const std::string& text : warm.begin(*loaded->engine)) note(text);
   Instruments instruments(flags.instruments, flags.engine, *loaded);
   catch_interrupts();
   if (flags.chat) {

@@ -2,34 +2,33 @@
 #include "warm_start.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <cstring>
 #include <span>
+#include <utility>
 
-#include "outrider/base/error.h"
 #include "outrider/model/fingerprint.h"
-#include "outrider/observe/digest.h"
 
 namespace outrider::apps {
 
 namespace {
 
+constexpr uint32_t kHeatVersion = 2;
+constexpr uint32_t kTableVersion = 1;  // changes when the meaning of the predictor's counts does
 constexpr float kWarm = 0.5F;      // an expert with less than half a demand left is not worth a read
 constexpr float kOldShare = 0.5F;  // of the counts of earlier runs, when a run ends
 
 }  // namespace
 
-WarmStart::WarmStart(const model::Model& model, std::string folder)
-    : n_layers_(model.n_moe_layers()), n_experts_(model.spec.router.n_experts), folder_(std::move(folder)) {
-  if (n_layers_ == 0) folder_.clear();
-  if (folder_.empty()) return;
-  fingerprint_ = model::fingerprint(model);
-  path_ = fmt::format("{}/{:016x}.warm", folder_, fingerprint_);
+WarmStart::WarmStart(const model::Model& model, const std::string& folder)
+    : n_layers_(model.n_moe_layers()), n_experts_(model.spec.router.n_experts) {
+  if (n_layers_ == 0 || folder.empty()) return;
+  const uint64_t fingerprint = model::fingerprint(model);
+  heat_file_.emplace(folder, "warm", kHeatVersion, model, fingerprint);
+  table_file_.emplace(folder, "tokens", kTableVersion, model, fingerprint);
 }
 
 std::string WarmStart::default_folder() {
@@ -40,34 +39,36 @@ std::string WarmStart::default_folder() {
   return "";
 }
 
-// The first line of the file; raw little-endian floats follow.
-std::string WarmStart::header(const Heat& heat) const {
-  observe::Digest digest;
-  digest.add(heat);
-  return fmt::format("outrider-warm 1 {:016x} {} {} {}", fingerprint_, n_layers_, n_experts_, digest.hex());
-}
-
-// Returns why the file is of no use, or "" (also when there is none: then `heat` stays empty).
-std::string WarmStart::read(Heat& heat) const {
-  std::ifstream in(path_, std::ios::binary);
-  if (!in) return "";
-  std::string line;
-  if (!std::getline(in, line) || line.size() > 200) return "not a warm start file";
-  Heat read(static_cast<size_t>(n_layers_) * n_experts_);
-  in.read(reinterpret_cast<char*>(read.data()), static_cast<std::streamsize>(read.size() * sizeof(float)));
-  if (!in) return "shorter than it should be";
-  if (in.peek() != std::ifstream::traits_type::eof()) return "longer than it should be";
-  if (line != header(read)) return "damaged, or of another model or version";
-  if (!std::all_of(read.begin(), read.end(), [](float value) { return std::isfinite(value) && value >= 0; })) return "not numbers";
-  heat = std::move(read);
+std::string WarmStart::read_heat() {
+  std::vector<float> heat(static_cast<size_t>(n_layers_) * n_experts_);
+  std::vector<std::byte> bytes;
+  const std::string problem = heat_file_->read(bytes, heat.size() * sizeof(float));
+  if (!problem.empty() || bytes.empty()) return problem;
+  if (bytes.size() != heat.size() * sizeof(float)) return "not its counts";
+  std::memcpy(heat.data(), bytes.data(), bytes.size());
+  if (!std::all_of(heat.begin(), heat.end(), [](float value) { return std::isfinite(value) && value >= 0; })) return "not its counts";
+  old_ = std::move(heat);
   return "";
 }
 
-std::string WarmStart::begin(engine::Engine& engine) {
-  if (folder_.empty()) return "";
-  const std::string problem = read(old_);
-  if (!problem.empty()) return fmt::format("warm start: {} is ignored: {}", path_, problem);
-  if (old_.empty()) return "";
+std::vector<std::string> WarmStart::begin(engine::Engine& engine) {
+  std::vector<std::string> notes;
+  if (!heat_file_) return notes;
+  const auto ignored = [&](const KeptFile& file, const std::string& why) {
+    if (!why.empty()) notes.push_back(fmt::format("warm start: {} is ignored: {}", file.path(), why));
+  };
+  ignored(*heat_file_, read_heat());
+  if (!old_.empty()) refill(engine);
+  if (engine.options().lookahead == 0) return notes;
+  std::vector<std::byte> table;
+  std::string problem = table_file_->read(table, engine::kTokenTableBytes);
+  if (problem.empty() && !table.empty() && !engine.restore_token_table(table)) problem = "not its counts";
+  ignored(*table_file_, problem);
+  return notes;
+}
+
+// The hottest first, as many as a layer has slots.
+void WarmStart::refill(engine::Engine& engine) const {
   const uint32_t n_slots = engine.options().slots_per_layer;
   std::vector<residency::ExpertKey> keys;
   for (uint32_t layer = 0; layer < n_layers_; ++layer) {
@@ -84,26 +85,18 @@ std::string WarmStart::begin(engine::Engine& engine) {
     keys.insert(keys.end(), of_layer.begin(), of_layer.end());
   }
   engine.refill(std::move(keys));
-  return "";
 }
 
 std::string WarmStart::save(const engine::Engine& engine) {
-  if (folder_.empty()) return "";
-  Heat heat;
+  if (!heat_file_) return "";
+  std::vector<float> heat;
   for (const std::vector<float>& layer : engine.expert_heat()) heat.insert(heat.end(), layer.begin(), layer.end());
   for (size_t i = 0; i < old_.size(); ++i) heat[i] += kOldShare * old_[i];
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  // A reader sees the old file or the new one, never half of one.
-  const std::string part = fmt::format("{}.{}", path_, getpid());
-  std::ofstream out(part, std::ios::binary);
-  out << header(heat) << '\n';
-  out.write(reinterpret_cast<const char*>(heat.data()), static_cast<std::streamsize>(heat.size() * sizeof(float)));
-  out.close();
-  if (out) std::filesystem::rename(part, path_, error);
-  if (out && !error) return "";
-  std::filesystem::remove(part, error);
-  return fmt::format("warm start: {} cannot be written", path_);
+  const std::vector<std::byte> table = engine.token_table();
+  for (const auto& [file, bytes] : {std::pair(&*heat_file_, std::as_bytes(std::span(heat))), {&*table_file_, std::span(table)}}) {
+    if (!bytes.empty() && !file->write(bytes)) return fmt::format("warm start: {} cannot be written", file->path());
+  }
+  return "";
 }
 
 }  // namespace outrider::apps

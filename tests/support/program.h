@@ -17,6 +17,7 @@ namespace outrider::test {
 struct Outcome {
   int exit_code = -1;  // -1: ended by a signal
   std::string out, err;
+  std::string text() const { return out + err; }
 };
 
 // `arguments` as typed after the program's name; `before` stands in front (variables, a pipe).

@@ -256,6 +256,13 @@ std::vector<LookAheadScore> Engine::lookahead_scores() const {
 uint32_t Engine::lookahead_width() const noexcept { return impl_->ahead ? impl_->ahead->width() : 0; }
 std::string Engine::lookahead_report() const { return impl_->ahead ? impl_->ahead->report() : ""; }
 
+std::vector<std::byte> Engine::token_table() const {
+  return impl_->ahead ? impl_->ahead->token_table() : std::vector<std::byte>();
+}
+bool Engine::restore_token_table(std::span<const std::byte> table) {
+  return impl_->ahead && impl_->ahead->restore_token_table(table);
+}
+
 void Engine::refill(std::vector<residency::ExpertKey> experts) {
   if (impl_->store) impl_->store->refill(std::move(experts));
 }

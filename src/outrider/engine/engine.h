@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,6 +29,7 @@ namespace outrider::engine {
 
 inline constexpr uint32_t kMaxLookAhead = 16;
 inline constexpr uint32_t kLookAheadAuto = UINT32_MAX;
+inline constexpr uint64_t kTokenTableBytes = 8U << 20;  // most of the token predictor, in memory and when it is kept
 
 struct EngineOptions {
   uint32_t context = 0;      // positions per sequence; 0 = min(the model's context_length, 4096)
@@ -163,6 +165,10 @@ class Engine {
   std::vector<LookAheadScore> lookahead_scores() const;
   uint32_t lookahead_width() const noexcept;  // 0: off
   std::string lookahead_report() const;       // one line; empty when off
+  // What the token predictor has learned, for a later run of the same model: at most kTokenTableBytes, empty when
+  // look-ahead is off. restore: false, and nothing changed, when that is no such table or look-ahead is off.
+  std::vector<std::byte> token_table() const;
+  bool restore_token_table(std::span<const std::byte> table);
   // Reads these experts into free slots while the drive has nothing better to do.
   void refill(std::vector<residency::ExpertKey> experts);
   // Decayed counts of demands, by MoE layer and expert; empty in a dense model.

@@ -22,7 +22,6 @@
 namespace outrider::engine {
 
 inline constexpr uint32_t kMaxAheadRows = 8;  // of a pass with many rows, that many are guessed for
-inline constexpr uint64_t kTokenTableBytes = 8U << 20;
 
 class LookAhead {
  public:
@@ -49,6 +48,9 @@ class LookAhead {
   uint32_t width() const noexcept;
   // One line: what was decided and from which measurements.
   std::string report() const;
+  // What the token predictor has learned, and the same taken over from an earlier run; see residency/predictor.h.
+  std::vector<std::byte> token_table() const { return token_->state(); }
+  bool restore_token_table(std::span<const std::byte> state) noexcept { return token_->restore(state); }
 
  private:
   static constexpr uint32_t kKinds = 3;

@@ -32,6 +32,12 @@ void Digest::add(std::span<const float> logits) noexcept {
   XXH3_128bits_update(impl_->state, logits.data(), logits.size_bytes());
 }
 
+void Digest::add_bytes(std::span<const std::byte> bytes) noexcept {
+  const uint64_t n = bytes.size();
+  XXH3_128bits_update(impl_->state, &n, sizeof n);
+  XXH3_128bits_update(impl_->state, bytes.data(), bytes.size());
+}
+
 std::string Digest::hex() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(impl_->state);
   return fmt::format("{:016x}{:016x}", static_cast<uint64_t>(hash.high64), static_cast<uint64_t>(hash.low64));

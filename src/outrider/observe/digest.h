@@ -4,6 +4,7 @@
 // Threads: thread-compatible.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,8 @@ class Digest {
 
   // One more row. The row's length is hashed too, so that rows cannot run into each other.
   void add(std::span<const float> logits) noexcept;
+  // Likewise bytes, for files that carry a hash over their content.
+  void add_bytes(std::span<const std::byte> bytes) noexcept;
   // Of everything added so far; adding may go on.
   std::string hex() const;
 

@@ -10,6 +10,7 @@
 #include "outrider/base/error.h"
 #include "outrider/residency/expert_store.h"
 #include "outrider/residency/guard.h"
+#include "outrider/residency/policy.h"
 #include "outrider/residency/test_store_model.h"
 
 namespace outrider::residency {
@@ -62,7 +63,7 @@ const Geometry kPlain = {.offset = 0, .n_experts = {16, 16, 16}, .part_bytes = {
 
 class Gated {
  public:
-  explicit Gated(uint32_t slots, const char* policy = "lru") : model(kPlain) {
+  explicit Gated(uint32_t slots, const std::string& policy = "lru") : model(kPlain) {
     StoreOptions options = model.options(slots);
     options.io = IoMode::kThreads;
     options.direct = DirectMode::kOff;
@@ -91,10 +92,22 @@ uint64_t offset_of(const Model& model, uint32_t layer, uint32_t expert) {
   return model.layers[layer].parts[0].offset + expert * kSlab;
 }
 
-// The case of design.md section 6.
-TEST(LookAhead, AWarmResidentSurvivesAGuessForAnUnknownExpertAndAOnceUsedDoesNot) {
-  for (const char* policy : {"lru", "lfu"}) {
-    Gated g(3, policy);
+// The case of design.md section 6, whatever the policy; its own judgement comes on top (recent1 spares the last demand).
+class Guard : public ::testing::TestWithParam<std::string> {};
+std::string policy_case(const ::testing::TestParamInfo<std::string>& test_case) {
+  std::string name = test_case.param;
+  std::erase(name, '-');
+  return name;
+}
+std::vector<std::string> all_policies() {
+  const std::vector<std::string_view> names = policy_names();
+  return {names.begin(), names.end()};
+}
+INSTANTIATE_TEST_SUITE_P(LookAhead, Guard, ::testing::ValuesIn(all_policies()), policy_case);
+
+TEST_P(Guard, AWarmResidentSurvivesAGuessForAnUnknownExpertAndAOnceUsedDoesNot) {
+  {
+    Gated g(3, GetParam());
     for (int i = 0; i < 8; ++i) g.demand(0, {0, 1, 2});
     const uint64_t reads = g.counters().reads;
     g.predict(0, {9});
@@ -105,7 +118,7 @@ TEST(LookAhead, AWarmResidentSurvivesAGuessForAnUnknownExpertAndAOnceUsedDoesNot
     EXPECT_EQ(g.counters().evicted, 0U);
     EXPECT_EQ(g.counters().misses, 3U);
   }
-  Gated g(3);
+  Gated g(3, GetParam());
   for (int i = 0; i < 8; ++i) g.demand(0, {0, 1});
   g.demand(0, {2});
   g.demand(0, {0, 1});
@@ -120,6 +133,20 @@ TEST(LookAhead, AWarmResidentSurvivesAGuessForAnUnknownExpertAndAOnceUsedDoesNot
   EXPECT_TRUE(g.store->is_resident(0, 0) && g.store->is_resident(0, 1) && g.store->is_resident(0, 9));
   EXPECT_FALSE(g.store->is_resident(0, 2));
   g.expect_classes_sum();
+}
+
+// The policy would give up the warm one first: the guard does not let it, and the guess takes the next.
+TEST(LookAhead, AGuessTakesTheColdestThatTheGuardLetsGo) {
+  Gated g(3, "lru");
+  for (int i = 0; i < 8; ++i) g.demand(0, {0, 1});
+  g.demand(0, {2});
+  g.predict(0, {9});
+  EXPECT_EQ(g.counters().admitted, 1U);
+  g.drive.wait_for(4);
+  g.demand(0, {9, 0, 1});
+  EXPECT_EQ(g.counters().evicted, 1U);
+  EXPECT_EQ(g.counters().misses + g.counters().predicted_in_time, 4U);
+  EXPECT_TRUE(g.store->is_resident(0, 0) && g.store->is_resident(0, 1));
 }
 
 TEST(LookAhead, GuardLetsGoWhatIsNotHotterByAQuarterAndFour) {

@@ -102,14 +102,13 @@ uint32_t Placer::slot_for_prediction(uint32_t layer, uint32_t expert, std::span<
   candidate_slots_.clear();
   for (uint32_t slot_idx = 0; slot_idx < occupants.size(); ++slot_idx) {
     if (may_leave[slot_idx] == 0) continue;
-    if (occupants[slot_idx] == kNoExpert) return slot_idx;
-    candidates_.push_back(occupants[slot_idx]);
+    const uint32_t occupant = occupants[slot_idx];
+    if (occupant == kNoExpert) return slot_idx;
+    if (!guard_.admits(layer, expert, occupant) || !policy_->admit(layer, expert, occupant)) continue;
+    candidates_.push_back(occupant);
     candidate_slots_.push_back(slot_idx);
   }
-  if (candidates_.empty()) return kNoSlot;
-  const Placement victim = take_coldest(layer);
-  const bool admitted = policy_->admit(layer, expert, victim.expert) && guard_.admits(layer, expert, victim.expert);
-  return admitted ? victim.slot_idx : kNoSlot;
+  return candidates_.empty() ? kNoSlot : take_coldest(layer).slot_idx;
 }
 
 void Placer::set_occupant(uint32_t layer, uint32_t slot_idx, uint32_t expert) noexcept {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "outrider/residency/coldest.h"
 #include "outrider/residency/decay_clock.h"
 #include "outrider/residency/layer_table.h"
 #include "outrider/residency/policy.h"
@@ -37,15 +38,7 @@ class GuardedPolicy final : public Policy {
   }
 
   uint32_t victim(uint32_t layer, std::span<const uint32_t> candidates) const noexcept override {
-    uint32_t best = 0;
-    auto best_key = key(layer, candidates[0]);
-    for (uint32_t i = 1; i < candidates.size(); ++i) {
-      if (const auto other = key(layer, candidates[i]); other < best_key) {
-        best = i;
-        best_key = other;
-      }
-    }
-    return best;
+    return coldest(candidates, [&](uint32_t expert) { return key(layer, expert); });
   }
 
   bool admit(uint32_t /*layer*/, uint32_t /*predicted*/, uint32_t /*victim*/) const noexcept override { return true; }

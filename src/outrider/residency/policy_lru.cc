@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "outrider/residency/coldest.h"
 #include "outrider/residency/layer_table.h"
 #include "outrider/residency/policy.h"
 
@@ -23,11 +24,7 @@ class LruPolicy : public Policy {
   }
 
   uint32_t victim(uint32_t layer, std::span<const uint32_t> candidates) const noexcept override {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < candidates.size(); ++i) {
-      if (key(layer, candidates[i]) < key(layer, candidates[best])) best = i;
-    }
-    return best;
+    return coldest(candidates, [&](uint32_t expert) { return key(layer, expert); });
   }
 
   // What is predicted is wanted next, which is more recent than any demand of the past.
@@ -63,12 +60,7 @@ class ProtectPolicy final : public LruPolicy {
   }
 
   uint32_t victim(uint32_t layer, std::span<const uint32_t> candidates) const noexcept override {
-    const auto rank = [&](uint32_t expert) { return std::pair(is_expected(layer, expert), key(layer, expert)); };
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < candidates.size(); ++i) {
-      if (rank(candidates[i]) < rank(candidates[best])) best = i;
-    }
-    return best;
+    return coldest(candidates, [&](uint32_t expert) { return std::pair(is_expected(layer, expert), key(layer, expert)); });
   }
 
   bool admit(uint32_t layer, uint32_t /*predicted*/, uint32_t victim) const noexcept override {

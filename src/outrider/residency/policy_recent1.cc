@@ -4,6 +4,7 @@
 #include <tuple>
 #include <vector>
 
+#include "outrider/residency/coldest.h"
 #include "outrider/residency/layer_table.h"
 #include "outrider/residency/policy.h"
 
@@ -25,11 +26,7 @@ class Recent1Policy final : public Policy {
   }
 
   uint32_t victim(uint32_t layer, std::span<const uint32_t> candidates) const noexcept override {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < candidates.size(); ++i) {
-      if (key(layer, candidates[i]) < key(layer, candidates[best])) best = i;
-    }
-    return best;
+    return coldest(candidates, [&](uint32_t expert) { return key(layer, expert); });
   }
 
   bool admit(uint32_t layer, uint32_t /*predicted*/, uint32_t victim) const noexcept override { return !is_recent(layer, victim); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -24,8 +25,11 @@ constexpr float kTokenWeight = 8;
 
 uint64_t place_bytes(uint32_t n_layers) noexcept { return sizeof(Count) * kTokenExperts * n_layers + sizeof(int32_t) + 1; }
 
-uint64_t n_places(uint32_t n_layers, uint32_t n_vocab, uint64_t max_bytes) noexcept {
-  return std::clamp<uint64_t>(max_bytes / place_bytes(n_layers), 1, std::max(n_vocab, 1U));
+uint64_t frequency_bytes(uint32_t n_layers, uint32_t n_experts) noexcept { return sizeof(float) * n_experts * (uint64_t{n_layers} + 1); }
+
+uint64_t n_places(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint64_t max_bytes) noexcept {
+  const uint64_t for_places = max_bytes - std::min(max_bytes, frequency_bytes(n_layers, n_experts));
+  return std::clamp<uint64_t>(for_places / place_bytes(n_layers), 1, std::max(n_vocab, 1U));
 }
 
 class TokenPredictor final : public Predictor {
@@ -60,6 +64,9 @@ class TokenPredictor final : public Predictor {
     }
     return top_scores(scores_, out);
   }
+
+  std::vector<std::byte> state() const override;
+  bool restore(std::span<const std::byte> state) noexcept override;
 
  private:
   std::span<Count> counts_of(size_t place, uint32_t layer) noexcept {
@@ -102,6 +109,13 @@ class TokenPredictor final : public Predictor {
     }
   }
 
+  // The layers' frequencies, then each place in use: its token, its life, its counts. Little-endian like everything that
+  // Outrider writes; docs/lookahead.md, "The token table's file".
+  static constexpr size_t kPlaceHead = sizeof(int32_t) + 1;
+  size_t frequencies_bytes() const noexcept { return frequency_.size() * sizeof(float); }
+  size_t counts_bytes() const noexcept { return sizeof(Count) * n_layers_ * kTokenExperts; }
+  bool is_sound(std::span<const std::byte> state) const noexcept;
+
   uint32_t n_layers_, n_experts_;
   std::vector<int32_t> tokens_;  // by place
   std::vector<uint8_t> lives_;
@@ -110,14 +124,70 @@ class TokenPredictor final : public Predictor {
   std::vector<float> scores_;     // scratch
 };
 
+std::vector<std::byte> TokenPredictor::state() const {
+  const auto n_used = static_cast<size_t>(std::ranges::count_if(tokens_, [](int32_t token) { return token >= 0; }));
+  std::vector<std::byte> state(frequencies_bytes() + n_used * (kPlaceHead + counts_bytes()));
+  std::byte* at = state.data();
+  const auto put = [&at](const void* from, size_t n_bytes) {
+    std::memcpy(at, from, n_bytes);
+    at += n_bytes;
+  };
+  put(frequency_.data(), frequencies_bytes());
+  for (size_t place = 0; place < tokens_.size(); ++place) {
+    if (tokens_[place] < 0) continue;
+    put(&tokens_[place], sizeof(int32_t));
+    put(&lives_[place], 1);
+    put(&counts_[place * n_layers_ * kTokenExperts], counts_bytes());
+  }
+  return state;
+}
+
+// Whatever the bytes are, nothing in them may lead out of the tables.
+bool TokenPredictor::is_sound(std::span<const std::byte> state) const noexcept {
+  const size_t place_bytes = kPlaceHead + counts_bytes();
+  if (state.size() < frequencies_bytes() || (state.size() - frequencies_bytes()) % place_bytes != 0) return false;
+  for (size_t i = 0; i < frequency_.size(); ++i) {
+    float value = 0;
+    std::memcpy(&value, state.data() + i * sizeof value, sizeof value);
+    if (!(value >= 0 && value <= 2)) return false;
+  }
+  for (auto rest = state.subspan(frequencies_bytes()); !rest.empty(); rest = rest.subspan(place_bytes)) {
+    int32_t token = 0;
+    std::memcpy(&token, rest.data(), sizeof token);
+    if (token < 0 || std::to_integer<uint8_t>(rest[sizeof token]) > kMaxLife) return false;
+    for (size_t i = kPlaceHead; i < place_bytes; i += sizeof(Count)) {
+      Count count;
+      std::memcpy(&count, rest.data() + i, sizeof count);
+      if (count.expert >= n_experts_ || count.count > kFullCount) return false;
+    }
+  }
+  return true;
+}
+
+bool TokenPredictor::restore(std::span<const std::byte> state) noexcept {
+  if (!is_sound(state)) return false;
+  std::memcpy(frequency_.data(), state.data(), frequencies_bytes());
+  std::ranges::fill(tokens_, -1);
+  std::ranges::fill(lives_, uint8_t{0});
+  for (auto rest = state.subspan(frequencies_bytes()); !rest.empty(); rest = rest.subspan(kPlaceHead + counts_bytes())) {
+    int32_t token = 0;
+    std::memcpy(&token, rest.data(), sizeof token);
+    const size_t place = static_cast<size_t>(token) % tokens_.size();
+    tokens_[place] = token;
+    lives_[place] = std::to_integer<uint8_t>(rest[sizeof token]);
+    std::memcpy(&counts_[place * n_layers_ * kTokenExperts], rest.data() + kPlaceHead, counts_bytes());
+  }
+  return true;
+}
+
 }  // namespace
 
 uint64_t token_predictor_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint64_t max_bytes) noexcept {
-  return n_places(n_layers, n_vocab, max_bytes) * place_bytes(n_layers) + sizeof(float) * n_experts * (uint64_t{n_layers} + 1);
+  return n_places(n_layers, n_experts, n_vocab, max_bytes) * place_bytes(n_layers) + frequency_bytes(n_layers, n_experts);
 }
 
 std::unique_ptr<Predictor> make_token_predictor(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint64_t max_bytes) {
-  return std::make_unique<TokenPredictor>(n_layers, n_experts, n_places(n_layers, n_vocab, max_bytes));
+  return std::make_unique<TokenPredictor>(n_layers, n_experts, n_places(n_layers, n_experts, n_vocab, max_bytes));
 }
 
 uint32_t top_scores(std::span<const float> scores, std::span<uint32_t> out) noexcept {
