@@ -12,12 +12,15 @@
 namespace outrider::engine {
 namespace {
 
-// Tasks per thread: enough that a slow core does not hold up the others.
-constexpr uint32_t kTasksPerThread = 4;
+// Tasks per thread: enough that a slow core, or one that the host takes away, does not hold up the others (4 against 16:
+// decode a sixth slower on a noisy virtual machine).
+constexpr uint32_t kTasksPerThread = 16;
 // Below this many element operations a task costs less than handing it to another thread.
 constexpr uint64_t kMinTaskCost = 16384;
 // Rows of a weight matrix in a task: at least this many, so that kernels can work on several at once.
 constexpr uint32_t kMinTaskRows = 8;
+// Larger tasks are multiples of the rows that the widest kernel takes at a time.
+constexpr uint32_t kTileRows = 32;
 
 numerics::Activations view(const Rows& rows) noexcept {
   return {.f32 = rows.f32,
@@ -150,8 +153,8 @@ void CpuDevice::linear(std::span<const LinearOp> ops, const Rows& x, uint32_t n_
   const uint64_t cost = n_weight_rows * x.k * n_rows;
   const uint64_t n_wanted =
       std::min<uint64_t>(static_cast<uint64_t>(pool_.n_threads()) * kTasksPerThread, cost / kMinTaskCost + 1);
-  const uint64_t task_rows =
-      align_up(std::max<uint64_t>(ceil_div(n_weight_rows, n_wanted), kMinTaskRows), kMinTaskRows);
+  const uint64_t fair_rows = ceil_div(n_weight_rows, n_wanted);
+  const uint64_t task_rows = align_up(fair_rows, fair_rows < kTileRows ? kMinTaskRows : kTileRows);
   uint32_t n_tasks = 0;
   for (const LinearOp& op : ops) n_tasks += static_cast<uint32_t>(ceil_div(op.linear->w.n_rows, task_rows));
   pool_.run(n_tasks, [&](uint32_t task, uint32_t) {

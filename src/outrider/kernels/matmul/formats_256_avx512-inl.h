@@ -43,19 +43,38 @@ struct WideQ3K : GroupQ3K {
   }
 };
 
+// The codes of Q4_K and the low bits of Q5_K as WideNibbles.
+inline void wide_nibbles(const uint8_t* qs, __m512i (&out)[4]) noexcept {
+  for (int h = 0; h < 2; ++h) {
+    const __m512i bytes = once(_mm512_loadu_si512(qs + 64 * h));
+    out[2 * h] = low_nibbles(bytes);
+    out[2 * h + 1] = high_nibbles(bytes);
+  }
+}
+
 struct WideQ4K : GroupQ4K {
+  using WideNibblesTag = void;
   static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return Block::kQs + 16 * piece; }
   static constexpr uint32_t low_column(uint32_t piece) noexcept { return 16 * (piece / 2) + 4 * (piece % 2); }
   static constexpr uint32_t high_column(uint32_t piece) noexcept { return low_column(piece) + 8; }
   static __m512i of_nibbles(__m512i v) noexcept { return v; }
-  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    return shift_pair(twice(p + Block::kQs + 32 * j), 0, 4, 15);
-  }
+  static void codes4(const uint8_t* p, __m512i (&out)[4]) noexcept { wide_nibbles(p + Block::kQs, out); }
 };
 
 struct WideQ5K : GroupQ5K {
+  using WideNibblesTag = void;
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return add_high_bit(shift_pair(twice(p + Block::kQs + 32 * j), 0, 4, 15), p + Block::kQh, j, 16);
+  }
+  static void codes4(const uint8_t* p, __m512i (&out)[4]) noexcept {
+    wide_nibbles(p + Block::kQs, out);
+    const __m512i high = once(twice(p + Block::kQh));
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const int block = 4 * (j / 2) + j % 2;  // and block + 2
+      const __mmask64 set = _mm512_test_epi8_mask(high, byte_pair(1 << block, 4 << block));
+      out[j] = _mm512_mask_add_epi8(out[j], set, out[j], _mm512_set1_epi8(16));
+    }
   }
 };
 
@@ -75,15 +94,8 @@ struct WideQ6K : GroupQ6K {
   }
 };
 
-struct WideIq4Xs : GroupIq4Xs, NibbleBlocks {
-  static constexpr int kOffset = 128;
-  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return Block::kQs + 16 * piece; }
-  static __m512i of_nibbles(__m512i v) noexcept {
-    return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), v);
-  }
-  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    return of_nibbles(nibble_pair(p + Block::kQs + 32 * j, 16));
-  }
+struct WideIq4Xs : GroupIq4Xs, NibbleBlocks<Iq4Codes, numerics::IQ4_XS::kQs, 16> {
+  static constexpr int kOffset = Iq4Codes::kOffset;
 };
 
 }  // namespace

@@ -64,21 +64,15 @@ inline __m512i five_bit_pair(const uint8_t* p) noexcept {
   return _mm512_mask_add_epi8(low, bit_pair(p + Block::kQh, Block::kBytes), low, _mm512_set1_epi8(16));
 }
 
-struct WideQ4_0 : GroupQ4_0, NibbleBlocks {
-  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
-  static __m512i of_nibbles(__m512i v) noexcept { return v; }
-  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    return nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes);
-  }
+struct PlainNibbles {
+  static __m512i of(__m512i v) noexcept { return v; }
+};
+
+struct WideQ4_0 : GroupQ4_0, NibbleBlocks<PlainNibbles, numerics::Q4_0::kQs, numerics::Q4_0::kBytes> {
   static GroupScales scales(const uint8_t* p) noexcept { return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
-struct WideQ4_1 : GroupQ4_1, NibbleBlocks {
-  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
-  static __m512i of_nibbles(__m512i v) noexcept { return v; }
-  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    return nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes);
-  }
+struct WideQ4_1 : GroupQ4_1, NibbleBlocks<PlainNibbles, numerics::Q4_1::kQs, numerics::Q4_1::kBytes> {
   static GroupScales scales(const uint8_t* p) noexcept {
     return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD), .dm = gather_8_halfs<Block::kBytes>(p + Block::kM)};
   }
@@ -107,27 +101,18 @@ struct WideQ8_0 : GroupQ8_0 {
   static GroupScales scales(const uint8_t* p) noexcept { return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
-struct WideIq4Nl : GroupIq4Nl, NibbleBlocks {
-  static constexpr int kOffset = 128;
-  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
-  static __m512i of_nibbles(__m512i v) noexcept {
-    return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), v);
-  }
-  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    return of_nibbles(nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes));
-  }
+struct Fp4Codes {
+  static constexpr int kOffset = 16;  // a power of two, so that taking it off is a shift
+  static __m512i of(__m512i v) noexcept { return _mm512_shuffle_epi8(wide_table(numerics::kFp4Values, kOffset), v); }
+};
+
+struct WideIq4Nl : GroupIq4Nl, NibbleBlocks<Iq4Codes, numerics::IQ4_NL::kQs, numerics::IQ4_NL::kBytes> {
+  static constexpr int kOffset = Iq4Codes::kOffset;
   static GroupScales scales(const uint8_t* p) noexcept { return {.d = gather_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
-struct WideMxfp4 : GroupMxfp4, NibbleBlocks {
-  static constexpr int kOffset = 16;  // a power of two, so that taking it off is a shift
-  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return piece * Block::kBytes + Block::kQs; }
-  static __m512i of_nibbles(__m512i v) noexcept {
-    return _mm512_shuffle_epi8(wide_table(numerics::kFp4Values, kOffset), v);
-  }
-  static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
-    return of_nibbles(nibble_pair(p + 2 * j * Block::kBytes + Block::kQs, Block::kBytes));
-  }
+struct WideMxfp4 : GroupMxfp4, NibbleBlocks<Fp4Codes, numerics::MXFP4::kQs, numerics::MXFP4::kBytes> {
+  static constexpr int kOffset = Fp4Codes::kOffset;
   static GroupScales scales(const uint8_t* p) noexcept {
     // e of block i is byte 17 * i: the low half of a word for even i, the high half for odd i.
     const __m512i order = _mm512_castsi128_si512(_mm_setr_epi16(0, 8, 17, 25, 32, 40, 49, 57));

@@ -74,7 +74,7 @@ constexpr uint32_t kPrefetchBytes = 4096;
 
 template <uint32_t kBytes>
 inline void prefetch_group(const uint8_t* p) noexcept {
-#pragma GCC unroll 8
+#pragma GCC unroll 20
   for (uint32_t at = 0; at < kBytes; at += 64) _mm_prefetch(p + at, _MM_HINT_T0);
 }
 

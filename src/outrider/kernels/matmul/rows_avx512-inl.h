@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The AVX-512 VNNI row kernel of every quantised format: a group of eight blocks at a time into the eight lanes.
-// Internal linkage.
+// The AVX-512 VNNI row kernel of every quantised format: two groups of a row at a time, which join the eight lanes one
+// after the other. Internal linkage.
 #pragma once
 
 #include "outrider/kernels/matmul/group_avx2-inl.h"
+#include "outrider/numerics/blocks.h"
 
 namespace outrider::kernels {
 namespace {
 
 // A format of group_avx2-inl.h with, besides,
-//   pair(p, j)   the 64 codes of blocks 2 * j and 2 * j + 1 as unsigned bytes: int8 codes get kOffset = 128 added
+//   pair(p, j)   the 64 codes of blocks 2 * j and 2 * j + 1 as unsigned bytes: int8 codes get kOffset = 128 added; or
+//                codes4(), below
 //   kFewTokens   up to so many tokens the rows of this file beat tiles (matmul_bench, Zen 4)
 
 // Two times 16 bytes, `stride` apart, to two times 32 nibbles: of each, the low ones, then the high ones.
@@ -32,71 +34,287 @@ inline __m512i add_pairs(__m512i a, __m512i b) noexcept {
   return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
 }
 
+// Formats whose codes come in an order of their own, for fewer loads, with codes4(p, out):
+//   BlockNibbles  16 bytes of nibbles are a block, the low ones its first half: out[2 * h] has the first halves of blocks
+//                 4 * h to 4 * h + 3, out[2 * h + 1] their second halves
+//   WideNibbles   32 bytes of nibbles are two blocks: out[0] blocks 0 and 2, out[1] 1 and 3, out[2] 4 and 6, out[3] 5 and 7
 template <typename Format>
-inline __m256 join_pairs(__m256 acc, const __m512i (&codes)[4], const GroupScales& s, const ActGroup& a) noexcept {
-  __m512i v[4];
+concept BlockNibbles = requires { typename Format::BlockNibblesTag; };
+template <typename Format>
+concept WideNibbles = requires { typename Format::WideNibblesTag; };
+
+// Keeps a value in a register: GCC would load it once for each use, and unaligned loads are what the row kernels wait for.
+inline __m512i once(__m512i v) noexcept {
+  asm("" : "+v"(v));
+  return v;
+}
+
+inline __m512i low_nibbles(__m512i v) noexcept { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
+inline __m512i high_nibbles(__m512i v) noexcept { return low_nibbles(_mm512_srli_epi16(v, 4)); }
+
+struct WordOrder {
+  alignas(64) int16_t index[32];
+};
+
+// Where the words of four pieces of 16 bytes lie in two loads at bytes `low` and `high`, for pieces at first, first +
+// stride, ...: a piece is taken from the load whose words it lies on.
+constexpr WordOrder piece_order(uint32_t first, uint32_t stride, uint32_t low, uint32_t high) noexcept {
+  WordOrder order = {};
+  for (uint32_t i = 0; i < 32; ++i) {
+    const uint32_t at = first + i / 8 * stride + i % 8 * 2;
+    const bool in_low = at >= low && at + 2 <= low + 64 && (at - low) % 2 == 0;
+    order.index[i] = static_cast<int16_t>(in_low ? (at - low) / 2 : 32 + (at - high) / 2);
+  }
+  return order;
+}
+
+// Pieces of 16 bytes at kFirst, kFirst + kStride, ..., of eight blocks: four and four. Reads inside the 8 * kStride bytes
+// at p only.
+template <uint32_t kFirst, uint32_t kStride>
+inline void eight_pieces(const uint8_t* p, __m512i (&out)[2]) noexcept {
+  if constexpr (kStride == 16) {
+    for (int i = 0; i < 2; ++i) out[i] = once(_mm512_loadu_si512(p + kFirst + 64 * i));
+  } else if constexpr (kStride % 2 == 0) {
+    static_assert(kFirst + 3 * kStride + 16 <= 128 && 4 * kStride >= 64 && 8 * kStride - 64 <= 128);
+    alignas(64) static constexpr WordOrder kLow = piece_order(kFirst, kStride, 0, 64);
+    alignas(64) static constexpr WordOrder kHigh = piece_order(kFirst + 4 * kStride, kStride, 64, 8 * kStride - 64);
+    const __m512i middle = once(_mm512_loadu_si512(p + 64));
+    out[0] = once(_mm512_permutex2var_epi16(_mm512_loadu_si512(p), _mm512_load_si512(kLow.index), middle));
+    out[1] = once(_mm512_permutex2var_epi16(middle, _mm512_load_si512(kHigh.index),
+                                            _mm512_loadu_si512(p + 8 * kStride - 64)));
+  } else {
+    // Every second piece lies on odd bytes: one load for those, one for the others.
+    constexpr uint32_t kUpper = kFirst + 4 * kStride;
+    static_assert(kFirst + 2 * kStride + 16 <= kFirst + 64 && 3 * kStride + 16 <= 68);
+    alignas(64) static constexpr WordOrder kLow = piece_order(kFirst, kStride, kFirst, kFirst + 3);
+    alignas(64) static constexpr WordOrder kHigh = piece_order(kUpper, kStride, kUpper, kUpper + 3);
+    out[0] = once(_mm512_permutex2var_epi16(_mm512_loadu_si512(p + kFirst), _mm512_load_si512(kLow.index),
+                                            _mm512_loadu_si512(p + kFirst + 3)));
+    out[1] = once(_mm512_permutex2var_epi16(_mm512_loadu_si512(p + kUpper), _mm512_load_si512(kHigh.index),
+                                            _mm512_loadu_si512(p + kUpper + 3)));
+  }
+}
+
+// The activations of a group in the order of Format's codes.
+template <typename Format>
+inline void order_q(const int8_t* q, __m512i (&out)[4]) noexcept {
 #pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    v[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes[j], _mm512_loadu_si512(a.q + 64 * j));
-  }
-  const __m512i low = add_pairs(v[0], v[1]);
-  const __m512i high = add_pairs(v[2], v[3]);
-  // Parts: first half of the even blocks, second half of them, first half of the odd blocks, second half.
-  const __m512i sums = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
-  const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-  const __m512i dots = _mm512_permutexvar_epi32(order, sums);
-  return join_group<Format>(acc, _mm512_castsi512_si256(dots), _mm512_extracti64x4_epi64(dots, 1), s, a);
-}
-
-template <typename Format>
-inline void unpack_pairs(const uint8_t* p, __m512i (&codes)[4]) noexcept {
-#pragma GCC unroll 4
-  for (uint32_t j = 0; j < 4; ++j) codes[j] = Format::pair(p, j);
-}
-
-// One row times one token; `tail` holds the last n_left < 8 blocks of the token.
-template <typename Format>
-inline float dot_token(const uint8_t* p, uint32_t n_groups, const ActGroup& act, uint32_t n_left,
-                       const ActTail& tail) noexcept {
-  __m256 acc = _mm256_setzero_ps();
-  __m512i codes[4];
-  for (uint32_t g = 0; g < n_groups; ++g, p += Format::kBytes) {
-    prefetch_group<Format::kBytes>(p + kPrefetchBytes);
-    unpack_pairs<Format>(p, codes);
-    acc = join_pairs<Format>(acc, codes, Format::scales(p), act_at(act, g));
-  }
-  if (n_left != 0) {
-    uint8_t padded[Format::kBytes] = {};
-    __builtin_memcpy(padded, p, Format::kBytes / 8 * n_left);
-    unpack_pairs<Format>(padded, codes);
-    acc = keep_lanes(acc, join_pairs<Format>(acc, codes, Format::scales(padded), tail.group()), n_left);
-  }
-  return fold_lanes(acc);
-}
-
-// All rows of the call for at most kMostTokens tokens.
-template <typename Format, uint32_t kMostTokens>
-void run_rows(const MatmulArgs& args) noexcept {
-  const uint32_t n_groups = args.weights.k / 256;
-  const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
-  ActGroup acts[kMostTokens];
-  ActTail tails[kMostTokens];
-  for (uint32_t i = 0; i < args.n_tokens; ++i) {
-    acts[i] = act_of(args, i);
-    if (n_left != 0) tails[i].fill(act_at(acts[i], n_groups), n_left);
-  }
-  for (uint32_t r = args.row_begin; r < args.row_end; ++r) {
-    const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + r * args.weights.row_bytes;
-    for (uint32_t i = 0; i < args.n_tokens; ++i) {
-      args.out[i * args.out_stride + r] = dot_token<Format>(p, n_groups, acts[i], n_left, tails[i]);
+  for (int j = 0; j < 4; ++j) out[j] = _mm512_loadu_si512(q + 64 * j);
+#pragma GCC unroll 2
+  for (int j = 0; j < 4; j += 2) {
+    const __m512i low = out[j];
+    if constexpr (BlockNibbles<Format>) {
+      out[j] = _mm512_shuffle_i64x2(low, out[j + 1], 0x88);
+      out[j + 1] = _mm512_shuffle_i64x2(low, out[j + 1], 0xDD);
+    } else if constexpr (WideNibbles<Format>) {
+      out[j] = _mm512_shuffle_i64x2(low, out[j + 1], 0x44);
+      out[j + 1] = _mm512_shuffle_i64x2(low, out[j + 1], 0xEE);
     }
   }
 }
 
-// Pieces of nibbles (tile_avx512-inl.h) of formats whose piece is one block.
+// Element 4 * i + j: the sum over part i of v[j].
+inline __m512i sums_of_parts(const __m512i (&v)[4]) noexcept {
+  const __m512i low = add_pairs(v[0], v[1]);
+  const __m512i high = add_pairs(v[2], v[3]);
+  return _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+}
+
+// Element 8 * g + b is of block b of group g: the sum of codes times q over its first half and over its second half, or over
+// the whole block and nothing.
+struct GroupDots {
+  __m512i dot0, dot1;
+};
+
+inline void load_q(const int8_t* q, __m512i (&out)[4]) noexcept {
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) out[j] = _mm512_loadu_si512(q + 64 * j);
+}
+
+// kGroups groups at p, q in the order of the codes.
+template <typename Format, uint32_t kGroups>
+inline GroupDots group_dots(const uint8_t* p, const int8_t* q) noexcept {
+  if constexpr (BlockNibbles<Format>) {
+    __m512i v[4] = {};  // part i of v[2 * g + h]: block 4 * h + i of group g
+#pragma GCC unroll 2
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      __m512i codes[4], q4[4];
+      Format::codes4(p + g * Format::kBytes, codes);
+      load_q(q + 256 * g, q4);
+#pragma GCC unroll 2
+      for (uint32_t h = 0; h < 2; ++h) {
+        v[2 * g + h] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes[2 * h], q4[2 * h]);
+        v[2 * g + h] = _mm512_dpbusd_epi32(v[2 * g + h], codes[2 * h + 1], q4[2 * h + 1]);
+      }
+    }
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return {_mm512_permutexvar_epi32(order, sums_of_parts(v)), _mm512_setzero_si512()};
+  } else {
+    __m512i sums[2] = {};
+#pragma GCC unroll 2
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      __m512i v[4], q4[4];
+      if constexpr (WideNibbles<Format>) {
+        Format::codes4(p + g * Format::kBytes, v);
+      } else {
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < 4; ++j) v[j] = Format::pair(p + g * Format::kBytes, j);
+      }
+      load_q(q + 256 * g, q4);
+#pragma GCC unroll 4
+      for (uint32_t j = 0; j < 4; ++j) v[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[j], q4[j]);
+      sums[g] = sums_of_parts(v);
+    }
+    // Where the sums of the first halves are; those of the second halves lie four further.
+    const __m512i first = WideNibbles<Format>
+                              ? _mm512_setr_epi32(0, 1, 8, 9, 2, 3, 10, 11, 16, 17, 24, 25, 18, 19, 26, 27)
+                              : _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(4));
+    if constexpr (kGroups == 1) {
+      return {_mm512_permutexvar_epi32(first, sums[0]), _mm512_permutexvar_epi32(second, sums[0])};
+    }
+    return {_mm512_permutex2var_epi32(sums[0], first, sums[1]), _mm512_permutex2var_epi32(sums[0], second, sums[1])};
+  }
+}
+
+inline __m512 two(__m256 a, __m256 b) noexcept { return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1); }
+inline __m512i two(__m256i a, __m256i b) noexcept { return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1); }
+
+template <typename Format>
+inline __m512i shift_offset(__m512i v) noexcept {
+  static_assert((Format::kOffset & (Format::kOffset - 1)) == 0);
+  return _mm512_slli_epi32(v, __builtin_ctz(Format::kOffset));
+}
+
+inline __m256 half(__m512 v, uint32_t i) noexcept {
+  return i == 0 ? _mm512_castps512_ps256(v) : _mm512_extractf32x8_ps(v, 1);
+}
+
+// join_group() of two groups, one after the other.
+template <typename Format>
+inline __m256 join_groups(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
+  const GroupDots dots = group_dots<Format, 2>(p, q);
+  const GroupScales s0 = Format::scales(p);
+  const GroupScales s1 = Format::scales(p + Format::kBytes);
+  const __m512 d_a = _mm512_loadu_ps(a.d);
+  const __m512i sum32 = _mm512_loadu_si512(a.sum32);
+  __m512i isum = BlockNibbles<Format> ? dots.dot0 : _mm512_add_epi32(dots.dot0, dots.dot1);
+  if constexpr (Format::kOffset != 0) isum = _mm512_sub_epi32(isum, shift_offset<Format>(sum32));
+  if constexpr (Format::kScale == SubScale::kBlock) isum = _mm512_mullo_epi32(isum, two(s0.sc, s1.sc));
+  const __m512 factor = _mm512_cvtepi32_ps(isum);
+  const __m512 scale = _mm512_mul_ps(two(s0.d, s1.d), d_a);
+  if constexpr (Format::kMin == Min::kNone) {
+#pragma GCC unroll 2
+    for (uint32_t g = 0; g < 2; ++g) acc = _mm256_fmadd_ps(half(factor, g), half(scale, g), acc);
+  } else {
+    __m512i msum = sum32;
+    if constexpr (Format::kMin == Min::kBlock) msum = _mm512_mullo_epi32(two(s0.mn, s1.mn), sum32);
+    const __m512 min_factor = _mm512_cvtepi32_ps(msum);
+    const __m512 min_scale = _mm512_mul_ps(two(s0.dm, s1.dm), d_a);
+#pragma GCC unroll 2
+    for (uint32_t g = 0; g < 2; ++g) {
+      acc = _mm256_fmadd_ps(half(factor, g), half(scale, g), acc);
+      acc = _mm256_fmadd_ps(half(min_factor, g), half(min_scale, g), acc);
+    }
+  }
+  return acc;
+}
+
+template <typename Format>
+inline __m256 join_one_group(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
+  const GroupDots dots = group_dots<Format, 1>(p, q);
+  return join_group<Format>(acc, _mm512_castsi512_si256(dots.dot0), _mm512_castsi512_si256(dots.dot1),
+                            Format::scales(p), a);
+}
+
+constexpr uint32_t kMostRowGroups = 64;  // rows of more elements than 64 * 256 go by tiles
+
+// One token's activations, q in the order of Format's codes.
+template <typename Format>
+struct RowActs {
+  static constexpr bool kOrdered = BlockNibbles<Format> || WideNibbles<Format>;
+  ActGroup act;
+  const int8_t* q;
+  ActTail tail;
+  alignas(64) int8_t ordered[kOrdered ? 256 * kMostRowGroups : 64];
+
+  void fill(const ActGroup& from, uint32_t n_groups, uint32_t n_left) noexcept {
+    act = from;
+    q = kOrdered ? ordered : from.q;
+    for (uint32_t g = 0; kOrdered && g < n_groups; ++g) order(from.q + 256 * g, ordered + 256 * g);
+    if (n_left == 0) return;
+    tail.fill(act_at(from, n_groups), n_left);
+    if (kOrdered) order(tail.q, tail.q);
+  }
+
+ private:
+  static void order(const int8_t* from, int8_t* to) noexcept {
+    __m512i v[4];
+    order_q<Format>(from, v);
+    for (int j = 0; j < 4; ++j) _mm512_storeu_si512(to + 64 * j, v[j]);
+  }
+};
+
+// One row times one token, with the n_left < 8 blocks that end the row.
+template <typename Format>
+inline float dot_token(const uint8_t* p, uint32_t n_groups, const RowActs<Format>& acts, uint32_t n_left) noexcept {
+  __m256 acc = _mm256_setzero_ps();
+  uint32_t g = 0;
+  if constexpr (Format::kScale != SubScale::kHalf) {  // whose 256-bit step is the faster one
+    for (; g + 2 <= n_groups; g += 2, p += 2 * Format::kBytes) {
+      prefetch_group<2 * Format::kBytes>(p + kPrefetchBytes);
+      acc = join_groups<Format>(acc, p, acts.q + 256 * g, act_at(acts.act, g));
+    }
+  }
+  for (; g < n_groups; ++g, p += Format::kBytes) {
+    prefetch_group<Format::kBytes>(p + kPrefetchBytes);
+    acc = join_one_group<Format>(acc, p, acts.q + 256 * g, act_at(acts.act, g));
+  }
+  if (n_left != 0) {
+    uint8_t padded[Format::kBytes] = {};
+    __builtin_memcpy(padded, p, Format::kBytes / 8 * n_left);
+    acc = keep_lanes(acc, join_one_group<Format>(acc, padded, acts.tail.q, acts.tail.group()), n_left);
+  }
+  return fold_lanes(acc);
+}
+
+// All rows of the call for at most kMostTokens tokens, k at most kMostRowGroups groups.
+template <typename Format, uint32_t kMostTokens>
+void run_rows(const MatmulArgs& args) noexcept {
+  const uint32_t n_groups = args.weights.k / 256;
+  const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
+  RowActs<Format> acts[kMostTokens];
+  for (uint32_t i = 0; i < args.n_tokens; ++i) acts[i].fill(act_of(args, i), n_groups, n_left);
+  for (uint32_t r = args.row_begin; r < args.row_end; ++r) {
+    const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + r * args.weights.row_bytes;
+    for (uint32_t i = 0; i < args.n_tokens; ++i) {
+      args.out[i * args.out_stride + r] = dot_token<Format>(p, n_groups, acts[i], n_left);
+    }
+  }
+}
+
+// What of_nibbles() makes of nibbles: numerics::kIq4Values with what makes them unsigned added.
+struct Iq4Codes {
+  static constexpr int kOffset = 128;
+  static __m512i of(__m512i v) noexcept { return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), v); }
+};
+
+// Formats whose piece of nibbles (tile_avx512-inl.h) is one block: blocks kStride bytes apart, nibbles from byte kFirst on.
+template <typename Codes, uint32_t kFirst, uint32_t kStride>
 struct NibbleBlocks {
+  using BlockNibblesTag = void;
+  static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return kFirst + kStride * piece; }
   static constexpr uint32_t low_column(uint32_t piece) noexcept { return 8 * piece; }
   static constexpr uint32_t high_column(uint32_t piece) noexcept { return 8 * piece + 4; }
+  static __m512i of_nibbles(__m512i v) noexcept { return Codes::of(v); }
+  static void codes4(const uint8_t* p, __m512i (&out)[4]) noexcept {
+    __m512i pieces[2];
+    eight_pieces<kFirst, kStride>(p, pieces);
+    for (int h = 0; h < 2; ++h) {
+      out[2 * h] = Codes::of(low_nibbles(pieces[h]));
+      out[2 * h + 1] = Codes::of(high_nibbles(pieces[h]));
+    }
+  }
 };
 
 }  // namespace

@@ -366,10 +366,10 @@ void run_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t fi
 // high_column(i), the first of the four Tile::codes that its low and high nibbles make; of_nibbles(v), the unsigned
 // codes of nibbles.
 
-// Few tokens go row by row, more go by tiles.
+// Few tokens go row by row; more, and very long rows, go by tiles.
 template <typename Format>
 void run_matmul(const MatmulArgs& args) noexcept {
-  if (args.n_tokens <= Format::kFewTokens) {
+  if (args.n_tokens <= Format::kFewTokens && args.weights.k < 256 * (kMostRowGroups + 1)) {
     run_rows<Format, Format::kFewTokens>(args);
     return;
   }
