@@ -104,7 +104,10 @@ const std::string& routed_digest() {
   return digest;
 }
 
-constexpr std::array kMatrixSlots = {3U, 4U, 6U, 11U, 16U};
+using residency::SlotPool;
+constexpr std::array kMatrixCaches = {std::pair{3U, SlotPool::kLayer},  std::pair{4U, SlotPool::kLayer},  std::pair{6U, SlotPool::kLayer},
+                                      std::pair{11U, SlotPool::kLayer}, std::pair{16U, SlotPool::kLayer}, std::pair{3U, SlotPool::kGlobal},
+                                      std::pair{6U, SlotPool::kGlobal}, std::pair{11U, SlotPool::kGlobal}};
 constexpr std::array kMatrixWidths = {0U, 1U, 2U, 4U, 8U, engine::kLookAheadAuto};
 constexpr std::array kMatrixDrives = {Drive::kHealthy, Drive::kLate, Drive::kReordered, Drive::kFailing};
 
@@ -125,16 +128,18 @@ TEST_P(LookAheadMatrix, DigestIsTheSameForEveryCacheAndWidth) {
   const auto& [policy, drive] = GetParam();
   const std::vector<int32_t> prompt = prompt_ids(96, 20);
   uint64_t n_predicted = 0;
-  for (const uint32_t slots : kMatrixSlots) {
+  for (const auto& [slots, pool] : kMatrixCaches) {
     for (const uint32_t width : kMatrixWidths) {
       EngineOptions options = routed_options();
       options.evict = policy;
       options.slots_per_layer = slots;
+      options.slot_pool = pool;
       options.lookahead = width;
       options.io = width % 2 == 0 ? residency::IoMode::kUring : residency::IoMode::kThreads;
       options.direct = slots % 2 == 0 ? residency::DirectMode::kOff : residency::DirectMode::kAuto;
       residency::StoreCounters counters;
-      EXPECT_EQ(digest_of(routed(), options, drive, prompt, &counters), routed_digest()) << slots << " slots, width " << width;
+      EXPECT_EQ(digest_of(routed(), options, drive, prompt, &counters), routed_digest())
+          << slots << " slots" << (pool == SlotPool::kGlobal ? " in one pool" : "") << ", width " << width;
       EXPECT_EQ(counters.bytes_read, counters.bytes_demand + counters.bytes_predicted_used + counters.bytes_predicted_wasted +
                                          counters.bytes_predicted_pending);
       if (width == 0) {

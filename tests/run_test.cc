@@ -45,6 +45,7 @@ TEST(Run, OneDigestForEverySetting) {
                                        "--expert-cache 25% --evict lru --threads 4",
                                        "--expert-cache 25% --io threads --chunk 7",
                                        "--expert-cache 25% --direct off --threads 1",
+                                       "--expert-cache 7s --slot-pool global",
                                        "--chunk 1",
                                        "--ubatch-size 3 --embedding ram --queue-depth 2"};
   for (const Isa isa : kAllIsas) {

@@ -73,6 +73,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("-t,--threads", flags.n_threads, "Threads (default: physical cores within affinity and quota)")->check(CLI::Range(1, 1024));
   command.add_option("--expert-cache", flags.expert_cache, "Memory for routed experts: auto, a size (2GiB), slots per layer (48s) or a share (25%)")->capture_default_str();
   command.add_option("--memory", flags.memory, "Plan within this much memory, when it is less than what is free (8GiB)");
+  command.add_option("--slot-pool", flags.slot_pool, "Whether each layer has expert slots of its own or all share theirs")->check(CLI::IsMember({"layer", "global"}))->capture_default_str();
   std::vector<std::string> policies;
   for (const auto name : residency::policy_names()) policies.emplace_back(name);
   command.add_option("--evict", flags.evict, "Which expert leaves a full cache")->check(CLI::IsMember(policies))->capture_default_str();
@@ -102,6 +103,8 @@ engine::EngineOptions engine_options(const EngineFlags& flags) {
   options.chunk = *parse_chunk(flags.chunk);
   using kernels::KvType;
   options.kv_type = choose<KvType>(flags.kv_type, {{"f16", KvType::kF16}, {"f32", KvType::kF32}, {"q8_0", KvType::kQ8_0}});
+  using residency::SlotPool;
+  options.slot_pool = choose<SlotPool>(flags.slot_pool, {{"layer", SlotPool::kLayer}, {"global", SlotPool::kGlobal}});
   options.evict = flags.evict;
   options.lfu_half_life_tokens = flags.lfu_half_life;
   using residency::DirectMode;

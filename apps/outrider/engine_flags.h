@@ -27,6 +27,7 @@ struct EngineFlags {
   uint32_t n_threads = 0;
   std::string expert_cache = "auto";
   std::string memory;
+  std::string slot_pool = "layer";
   std::string evict = "guarded";
   double lfu_half_life = 256;
   std::string lookahead = "auto";

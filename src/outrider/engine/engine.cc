@@ -26,6 +26,7 @@ std::unique_ptr<residency::ExpertStore> make_store(const model::Model& model, co
   residency::StoreOptions store_options{.files = {},
                                         .layers = expert_sources(model),
                                         .slots_per_layer = options.slots_per_layer,
+                                        .pool = options.slot_pool,
                                         .policy = options.evict,
                                         .lfu_half_life_tokens = options.lfu_half_life_tokens,
                                         .io = options.io,

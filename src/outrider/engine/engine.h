@@ -40,6 +40,7 @@ struct EngineOptions {
   uint32_t logit_rows = 16;  // most rows whose logits are held at once
   kernels::KvType kv_type = kernels::KvType::kF16;
   uint32_t slots_per_layer = 0;  // expert cache: slots per MoE layer, minimum_slots()..n_experts; 0 = all experts
+  residency::SlotPool slot_pool = residency::SlotPool::kLayer;
   std::string evict = "guarded";  // docs/policies.md has the numbers
   double lfu_half_life_tokens = 256;
   residency::IoMode io = residency::IoMode::kAuto;

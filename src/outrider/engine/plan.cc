@@ -111,7 +111,7 @@ std::vector<PlanLine> memory_plan(const model::Model& model, const EngineOptions
   if (model.n_moe_layers() > 0) {
     const std::vector<residency::LayerSource> sources = expert_sources(model);
     plan.push_back(
-        {"expert cache", residency::ExpertStore::arena_bytes_for(sources, resolved.slots_per_layer, resolved.direct)});
+        {"expert cache", residency::ExpertStore::arena_bytes_for(sources, resolved.slots_per_layer, resolved.direct, resolved.slot_pool)});
     if (resolved.lookahead != 0) plan.push_back({"look-ahead", LookAhead::n_bytes(spec, model.n_moe_layers())});
   }
   return plan;

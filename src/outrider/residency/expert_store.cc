@@ -43,11 +43,12 @@ void check_ranges(std::span<const LayerSource> layers, const io::Reader& reader)
 
 ExpertStore::Impl::Impl(StoreOptions store_options)
     : options(std::move(store_options)),
-      layout(make_slab_layout(options.layers, options.slots_per_layer, options.direct)) {
+      layout(make_slab_layout(options.layers, options.slots_per_layer, options.direct, options.pool)) {
   if (options.slots_per_layer == 0) fail(ErrorKind::kBadArgument, "expert cache: 0 slots a layer, wanted at least 1");
   const std::vector<uint32_t> n_experts = expert_counts(options.layers);
   placer.emplace(n_experts, options.slots_per_layer,
-                 make_policy(options.policy, n_experts, {.lfu_half_life_tokens = options.lfu_half_life_tokens}));
+                 make_policy(options.policy, pooled_counts(n_experts, options.pool), {.lfu_half_life_tokens = options.lfu_half_life_tokens}),
+                 options.pool);
   slots.resize(layout.n_slots);
 
   uint32_t max_requests = 1;
@@ -55,7 +56,7 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   for (size_t i = 0; i < options.layers.size(); ++i) {
     max_requests = std::max(max_requests, layout.layers[i].n_slots * layout.layers[i].reads.n_parts);
     max_experts = std::max(max_experts, n_experts[i]);
-    n_slots_per_layer = std::max(n_slots_per_layer, layout.layers[i].n_slots);
+    n_slots_per_layer = std::max(n_slots_per_layer, std::min(options.slots_per_layer, n_experts[i]));
   }
   for (size_t i = 0; i < layout.layers.size(); ++i) {
     for (uint32_t k = 0; k < layout.layers[i].n_slots; ++k) slots[layout.layers[i].first_slot + k].layer = static_cast<uint32_t>(i);
@@ -75,12 +76,12 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
 
   ready.reserve(max_experts);
   queue_next.assign(max_experts, kNoExpert);
-  occupants.reserve(n_slots_per_layer);
+  occupants.reserve(layout.n_slots);
   requests.reserve(max_requests + max_ahead_requests);
   ahead.reserve(kMaxAhead + kMaxBackground);
   ahead_claimed.reserve(kMaxAhead + kMaxBackground);
   ids.reserve(requests.capacity());
-  may_leave.reserve(n_slots_per_layer);
+  may_leave.reserve(layout.n_slots);
   is_demanded.assign(max_experts, 0);
   was_resident.assign(max_experts, 0);
   times.resize(options.layers.size());
@@ -121,7 +122,7 @@ void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> expe
   for (const Placement& load : plan.loads) claim_or_queue(first_slot + load.slot_idx, load.expert);
   submit_claimed();
   if (looks_ahead) {
-    for (Slot& slot : layer_slots()) slot.is_fresh = false;
+    for (Slot& slot : layer_slots()) slot.is_fresh = slot.is_fresh && slot.layer != layer;
   }
   pump_refill();
 }
@@ -145,6 +146,8 @@ void ExpertStore::Impl::claim_or_queue(uint32_t slot_idx, uint32_t expert) noexc
 // From here on the slot belongs to `expert`; the reads are sent by submit_claimed().
 void ExpertStore::Impl::claim(uint32_t slot_idx, uint32_t expert) noexcept {
   if (slots[slot_idx].state == SlotState::kResident) evict(slots[slot_idx]);
+  slots[slot_idx].layer = layer;
+  slots[slot_idx].is_fresh = false;
   start_load(slot_idx, expert, io::ReadClass::kDemand);
   ++n_loading;
 }
@@ -325,7 +328,7 @@ void ExpertStore::Impl::close() noexcept {
   occupants.clear();
   for (Slot& slot : layer_slots()) {
     if (slot.state == SlotState::kPinned) slot.state = SlotState::kResident;
-    occupants.push_back(slot.expert);
+    occupants.push_back(placer->id_of(slot.layer, slot.expert));
   }
   n_pinned = n_missing = 0;
   placer->restore(layer, occupants);
@@ -361,15 +364,15 @@ uint32_t ExpertStore::n_reads_ahead() const noexcept { return static_cast<uint32
 AheadTimes ExpertStore::ahead_times(uint32_t layer) const noexcept {
   return {.idle_ns = impl_->times[layer].idle_ns, .slab_ns = impl_->slab_ns};
 }
-double ExpertStore::heat(uint32_t layer, uint32_t expert) const noexcept { return impl_->placer->guard().heat(layer, expert); }
+double ExpertStore::heat(uint32_t layer, uint32_t expert) const noexcept { return impl_->placer->heat(layer, expert); }
 const StoreCounters& ExpertStore::counters() const noexcept { return impl_->counters; }
 io::ReadLatency ExpertStore::read_latency() const noexcept { return impl_->reader->latency(); }
 uint32_t ExpertStore::slots_per_layer() const noexcept { return impl_->n_slots_per_layer; }
 uint64_t ExpertStore::arena_bytes() const noexcept { return impl_->layout.n_bytes; }
 const std::vector<std::string>& ExpertStore::warnings() const noexcept { return impl_->warnings; }
 
-uint64_t ExpertStore::arena_bytes_for(std::span<const LayerSource> layers, uint32_t slots, DirectMode direct) {
-  return make_slab_layout(layers, slots, direct).n_bytes;
+uint64_t ExpertStore::arena_bytes_for(std::span<const LayerSource> layers, uint32_t slots, DirectMode direct, SlotPool pool) {
+  return make_slab_layout(layers, slots, direct, pool).n_bytes;
 }
 
 LayerPass::LayerPass(LayerPass&& other) noexcept : store_(std::exchange(other.store_, nullptr)) {}

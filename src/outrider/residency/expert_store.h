@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which expert is where. One owner of all expert slots: a fixed arena of `slots_per_layer` slots for each MoE layer,
-// filled by reads, emptied by a pure policy. Words as in design.md section 4.
+// Which expert is where. One owner of all expert slots: a fixed arena of `slots_per_layer` slots for each MoE layer, each
+// layer's own or all shared, filled by reads, emptied by a pure policy. Words as in design.md section 4.
 //
 // Invariants: a pinned slot is never a victim; two slots never claim one expert; a slab is published when its last byte
 // has landed; a slot is not claimed again while a read into it is under way, and its generation, new with every claim,
@@ -20,6 +20,7 @@
 
 #include "outrider/io/modes.h"
 #include "outrider/io/read_latency.h"
+#include "outrider/residency/placer.h"
 
 namespace outrider::io {
 class FaultPlan;
@@ -67,6 +68,7 @@ struct StoreOptions {
   std::vector<std::string> files;       // paths by file_idx
   std::vector<LayerSource> layers;
   uint32_t slots_per_layer = 0;         // >= the model's experts per token; capped at n_experts per layer
+  SlotPool pool = SlotPool::kLayer;
   std::string policy = "lru";           // names: policy_names()
   double lfu_half_life_tokens = 256;
   IoMode io = IoMode::kAuto;
@@ -145,13 +147,14 @@ class ExpertStore {
 
   const StoreCounters& counters() const noexcept;
   io::ReadLatency read_latency() const noexcept;
-  uint32_t slots_per_layer() const noexcept;   // after capping
+  uint32_t slots_per_layer() const noexcept;   // after capping; of a pool, each layer's share
   uint64_t arena_bytes() const noexcept;
   // What opening found, one line each: "io: io_uring refused (EPERM), using threads", "direct reads refused on FILE (EINVAL), using buffered". 
   const std::vector<std::string>& warnings() const noexcept;
 
   // Bytes of arena for `slots` slots per layer: for the plan, before anything is opened.
-  static uint64_t arena_bytes_for(std::span<const LayerSource> layers, uint32_t slots, DirectMode direct);
+  static uint64_t arena_bytes_for(std::span<const LayerSource> layers, uint32_t slots, DirectMode direct,
+                                  SlotPool pool = SlotPool::kLayer);
 
  private:
   friend class LayerPass;

@@ -61,32 +61,35 @@ bool ExpertStore::Impl::find_room(uint32_t layer_idx, uint32_t expert, io::ReadC
   uint32_t n_guesses = 0;
   for (uint32_t i = 0; i < place.n_slots; ++i) {
     const Slot& slot = slots[place.first_slot + i];
-    const bool may_evict = is_guess && slot.state == SlotState::kResident && !slot.is_fresh;
+    const bool is_open_layer = is_open && slot.layer == layer;  // only in a pool; its pass settles those
+    const bool may_evict = is_guess && slot.state == SlotState::kResident && !slot.is_fresh && !is_open_layer;
     may_leave[i] = slot.state == SlotState::kFree || may_evict ? 1 : 0;
-    if (slot.is_fresh && (slot.is_ahead || slot.is_unused)) ++n_guesses;
+    if (slot.is_fresh && slot.layer == layer_idx && (slot.is_ahead || slot.is_unused)) ++n_guesses;
   }
-  if (is_guess && n_guesses >= std::max(1U, place.n_slots / 2)) return false;
+  if (is_guess && n_guesses >= std::max(1U, std::min(place.n_slots, n_slots_per_layer) / 2)) return false;
   const uint32_t slot_idx = placer->slot_for_prediction(layer_idx, expert, may_leave);
   if (slot_idx == Placer::kNoSlot) return false;
-  claim_ahead(place.first_slot + slot_idx, expert, reason);
+  claim_ahead(place.first_slot + slot_idx, {.layer = layer_idx, .expert = expert}, reason);
   return true;
 }
 
-void ExpertStore::Impl::claim_ahead(uint32_t slot_idx, uint32_t expert, io::ReadClass reason) noexcept {
+void ExpertStore::Impl::claim_ahead(uint32_t slot_idx, ExpertKey key, io::ReadClass reason) noexcept {
   Slot& slot = slots[slot_idx];
   if (slot.state == SlotState::kResident) {
     slot.displaced = slot.expert;
+    slot.displaced_layer = slot.layer;
     slot.displaced_unused = slot.is_unused;
     slot.displaced_bytes = slot.open_bytes;
     slot.displaced_parts = slot.parts;
     slot.is_unused = false;
     slot.open_bytes = 0;
   }
-  start_load(slot_idx, expert, reason);
+  slot.layer = key.layer;
+  start_load(slot_idx, key.expert, reason);
   slot.is_ahead = true;
   slot.is_fresh = reason == io::ReadClass::kPrediction;
   const uint32_t in_layer = slot_idx - layout.layers[slot.layer].first_slot;
-  placer->set_occupant(slot.layer, in_layer, expert);
+  placer->set_occupant(slot.layer, in_layer, key.expert);
   placer->set_busy(slot.layer, in_layer, true);
   ahead.push_back(slot_idx);
   ahead_claimed.push_back(slot_idx);
@@ -157,7 +160,8 @@ bool ExpertStore::Impl::take_back(uint32_t slot_idx) noexcept {
   slot.is_fresh = false;
   placer->set_occupant(slot.layer, in_layer, kNoExpert);
   if (slot.displaced != kNoExpert) {
-    if (placer->slot_of(slot.layer, slot.displaced) == Placer::kNoSlot) {
+    if (placer->slot_of(slot.displaced_layer, slot.displaced) == Placer::kNoSlot) {
+      slot.layer = slot.displaced_layer;
       slot.expert = slot.displaced;
       slot.parts = slot.displaced_parts;
       slot.is_unused = slot.displaced_unused;
@@ -249,7 +253,7 @@ void ExpertStore::Impl::land_ahead(uint32_t slot_idx) noexcept {
     waste_prediction(slot);
     const uint32_t in_layer = slot_idx - layout.layers[slot.layer].first_slot;
     // A demand that waits for the slot is in its place already.
-    if (placer->occupants(slot.layer)[in_layer] == slot.expert) placer->set_occupant(slot.layer, in_layer, kNoExpert);
+    if (placer->occupants(slot.layer)[in_layer] == placer->id_of(slot.layer, slot.expert)) placer->set_occupant(slot.layer, in_layer, kNoExpert);
     slot.expert = kNoExpert;
     slot.state = SlotState::kFree;
     slot.is_fresh = false;

@@ -70,6 +70,8 @@ TEST(Residency, TooSmallIsRefusedAndTooLargeIsCapped) {
   // Experts that lie on blocks cost no slack.
   const std::array aligned = {LayerSource{.n_experts = 8, .n_parts = 1, .parts = {PartSource{.file_idx = 0, .offset = 8192, .n_bytes = 12288}}}};
   EXPECT_EQ(ExpertStore::arena_bytes_for(aligned, 3, DirectMode::kOn), 3 * 12288U);
+  // A slot of a pool holds the largest slab: 5000 and 10007 bytes, each part on a line of 64.
+  EXPECT_EQ(ExpertStore::arena_bytes_for(model.layers, 4, DirectMode::kOff, SlotPool::kGlobal), 12U * (5056 + 10048));
 }
 
 TEST(Residency, BadInputIsToldInOneLine) {

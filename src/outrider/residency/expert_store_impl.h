@@ -20,7 +20,7 @@ namespace outrider::residency {
 enum class SlotState : uint8_t { kFree, kLoading, kResident, kPinned };
 
 struct Slot {
-  uint32_t layer = 0;
+  uint32_t layer = 0;        // of the expert; in a pool it changes with it
   uint32_t expert = kNoExpert;
   uint32_t generation = 0;   // changes with every claim
   uint32_t n_reads_left = 0; // under way
@@ -39,6 +39,7 @@ struct Slot {
   std::array<io::ReadId, kMaxSlabParts> read_ids = {};  // while is_ahead
   // Whose place a prediction took. It is back again when the prediction is taken back before the drive was asked.
   uint32_t displaced = kNoExpert;
+  uint32_t displaced_layer = 0;
   bool displaced_unused = false;
   uint64_t displaced_bytes = 0;
   std::array<const std::byte*, kMaxSlabParts> displaced_parts = {};
@@ -91,7 +92,7 @@ struct ExpertStore::Impl {
   void predict(uint32_t layer_idx, std::span<const uint32_t> experts) noexcept;
   void collect_landed() noexcept;
   bool find_room(uint32_t layer_idx, uint32_t expert, io::ReadClass reason) noexcept;
-  void claim_ahead(uint32_t slot_idx, uint32_t expert, io::ReadClass reason) noexcept;
+  void claim_ahead(uint32_t slot_idx, ExpertKey key, io::ReadClass reason) noexcept;
   void submit_ahead() noexcept;
   void settle_ahead(uint32_t layer_idx, std::span<const uint32_t> experts) noexcept;
   bool take_back(uint32_t slot_idx) noexcept;
@@ -106,6 +107,7 @@ struct ExpertStore::Impl {
   void note_demand_begin(uint32_t n_loads) noexcept;
   void note_demand_end(bool has_waited) noexcept;
 
+  // Those that the open pass may use: its layer's, or the pool's.
   std::span<Slot> layer_slots() noexcept { return {slots.data() + layout.layers[layer].first_slot, layout.layers[layer].n_slots}; }
 
   StoreOptions options;

@@ -37,16 +37,19 @@ TEST(Residency, EveryByteIsRightForAnyCacheSizePolicyAndIoPath) {
   TestRng rng;
   const std::vector<Demand> demands = random_demands(model, 17, 4, rng);
   for (const Path& path : kPaths) {
-    for (uint32_t slots = 1; slots <= 17; ++slots) {
-      SCOPED_TRACE(describe(path) + ", slots " + std::to_string(slots));
+    for (uint32_t i = 0; i < 2 * 17; ++i) {
+      const uint32_t slots = 1 + i / 2;
+      const SlotPool pool = i % 2 == 0 ? SlotPool::kLayer : SlotPool::kGlobal;
+      SCOPED_TRACE(describe(path) + ", slots " + std::to_string(slots) + (pool == SlotPool::kGlobal ? ", one pool" : ""));
       StoreOptions options = model.options(slots);
+      options.pool = pool;
       options.io = path.io;
       options.direct = path.direct;
       options.policy = slots % 2 == 0 ? "lfu" : "lru";
       ExpertStore store(options);
       EXPECT_EQ(store.warnings(), std::vector<std::string>());
       EXPECT_EQ(store.slots_per_layer(), std::min(slots, 16U));
-      EXPECT_EQ(store.arena_bytes(), ExpertStore::arena_bytes_for(model.layers, slots, path.direct));
+      EXPECT_EQ(store.arena_bytes(), ExpertStore::arena_bytes_for(model.layers, slots, path.direct, pool));
       uint64_t demanded = 0;
       for (const Demand& demand : demands) {
         ASSERT_NO_FATAL_FAILURE(run_demand(store, model, demand));

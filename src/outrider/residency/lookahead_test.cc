@@ -63,8 +63,9 @@ const Geometry kPlain = {.offset = 0, .n_experts = {16, 16, 16}, .part_bytes = {
 
 class Gated {
  public:
-  explicit Gated(uint32_t slots, const std::string& policy = "lru") : model(kPlain) {
+  explicit Gated(uint32_t slots, const std::string& policy = "lru", SlotPool pool = SlotPool::kLayer) : model(kPlain) {
     StoreOptions options = model.options(slots);
+    options.pool = pool;
     options.io = IoMode::kThreads;
     options.direct = DirectMode::kOff;
     options.queue_depth = 1;  // one thread: what it holds at the gate is all that has started
@@ -327,6 +328,37 @@ TEST(LookAhead, GuessesTakeAtMostHalfOfALayer) {
   EXPECT_EQ(g.counters().dropped, 3U);
 }
 
+// In a pool a guess may take the place of any layer's expert but of those that the open pass works on, and what it took
+// comes back to its own layer when the guess is taken back.
+TEST(LookAhead, AGuessInAPoolSparesTheOpenLayerAndGivesBackWhatItTook) {
+  Gated g(2, "lru", SlotPool::kGlobal);  // six slots
+  g.demand(2, {0, 1});
+  g.demand(1, {4, 5});
+  g.demand(0, {7, 8});
+  const std::vector<uint32_t> experts = {7, 8}, uses = {1, 1};
+  {
+    LayerPass pass = g.store->begin(0, experts, uses);
+    const auto slabs = pass.next();
+    g.drive.shut();
+    g.predict(1, {9});  // lru would give up layer 2's 0
+    EXPECT_EQ(g.counters().admitted, 1U);
+    EXPECT_FALSE(g.store->is_resident(2, 0));
+    EXPECT_TRUE(g.store->is_resident(0, 7) && g.store->is_resident(0, 8));
+    g.predict(2, {11, 12});
+    EXPECT_EQ(g.counters().admitted, 2U);  // half of a layer's share
+    g.drive.wait_for(7);                   // the first is at the gate, the second has not started
+    pass.done(slabs);
+  }
+  g.demand(1, {4, 5});  // all there; the guess for 9 was wrong
+  g.demand(2, {1});
+  EXPECT_EQ(g.counters().dropped, 2U);
+  g.drive.open();
+  g.demand(0, {7, 8});
+  g.demand(1, {4, 5, 3});
+  g.demand(2, {0, 1});
+  g.expect_classes_sum();
+}
+
 TEST(LookAhead, RefillReadsInTheBackgroundIntoFreeSlots) {
   Gated g(2);
   g.demand(0, {0});
@@ -352,12 +384,13 @@ TEST(LookAhead, AnyGuessesLeaveEveryByteRight) {
   for (const IoMode io : {IoMode::kUring, IoMode::kThreads}) {
     for (size_t f = 0; f < all.size(); ++f) {
       for (const uint32_t slots : {1U, 2U, 5U, 9U, 16U}) {
-        for (const char* policy : {"lru", "lfu"}) {
-          SCOPED_TRACE("faults " + std::to_string(f) + " slots " + std::to_string(slots) + " " + policy);
+        for (const auto& [policy, pool] : {std::pair{"lru", SlotPool::kLayer}, {"lfu", SlotPool::kLayer}, {"protect", SlotPool::kGlobal}, {"lfu", SlotPool::kGlobal}}) {
+          SCOPED_TRACE("faults " + std::to_string(f) + " slots " + std::to_string(slots) + " " + policy + (pool == SlotPool::kGlobal ? " one pool" : ""));
           io::TestFaults drive({});
           StoreOptions options = model.options(slots);
           options.io = io;
           options.policy = policy;
+          options.pool = pool;
           options.faults = &drive;
           ExpertStore store(options);
           if (f < 2) drive.set(all[f]);

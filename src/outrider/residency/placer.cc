@@ -2,20 +2,35 @@
 #include "outrider/residency/placer.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "outrider/base/check.h"
 
 namespace outrider::residency {
 
-Placer::Placer(std::span<const uint32_t> n_experts, uint32_t slots_per_layer, std::unique_ptr<Policy> policy)
-    : policy_(std::move(policy)), guard_(n_experts), slot_of_(n_experts, kNoSlot) {
+std::vector<uint32_t> pooled_counts(std::span<const uint32_t> n_experts, SlotPool pool) {
+  std::vector<uint32_t> counts(n_experts.begin(), n_experts.end());
+  if (pool == SlotPool::kGlobal) counts = {std::accumulate(counts.begin(), counts.end(), 0U)};
+  return counts;
+}
+
+Placer::Placer(std::span<const uint32_t> n_experts, uint32_t slots_per_layer, std::unique_ptr<Policy> policy, SlotPool pool)
+    : is_pooled_(pool == SlotPool::kGlobal),
+      policy_(std::move(policy)),
+      guard_(pooled_counts(n_experts, pool)),
+      slot_of_(pooled_counts(n_experts, pool), kNoSlot) {
   OUTRIDER_CHECK(slots_per_layer > 0);
-  uint32_t max_experts = 0;
+  uint32_t n_pooled = 0;
   for (const uint32_t n : n_experts) {
-    occupants_.emplace_back(std::min(n, slots_per_layer), kNoExpert);
-    busy_.emplace_back(occupants_.back().size(), 0);
-    max_experts = std::max(max_experts, n);
+    const uint32_t n_slots = std::min(n, slots_per_layer);
+    first_.push_back(is_pooled_ ? n_pooled : 0);
+    n_pooled += n;
+    if (!is_pooled_ || occupants_.empty()) occupants_.emplace_back();
+    occupants_.back().resize(occupants_.back().size() + n_slots, kNoExpert);
   }
+  for (const std::vector<uint32_t>& occupants : occupants_) busy_.emplace_back(occupants.size(), 0);
+  const uint32_t max_experts = is_pooled_ ? n_pooled : *std::ranges::max_element(n_experts);
+  ids_.reserve(max_experts);
   role_.assign(max_experts, Role::kNone);
   hits_.reserve(max_experts);
   loads_.reserve(max_experts);
@@ -25,7 +40,21 @@ Placer::Placer(std::span<const uint32_t> n_experts, uint32_t slots_per_layer, st
   candidate_slots_.reserve(max_experts);
 }
 
+std::span<const uint32_t> Placer::ids_of(uint32_t layer, std::span<const uint32_t> experts) noexcept {
+  if (!is_pooled_) return experts;
+  ids_.clear();
+  for (const uint32_t expert : experts) ids_.push_back(id_of(layer, expert));
+  return ids_;
+}
+
 Placer::Plan Placer::place(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses) {
+  settle(bin(layer), ids_of(layer, experts), uses);
+  for (Placement& hit : hits_) hit.expert -= first_[layer];
+  for (Placement& load : loads_) load.expert -= first_[layer];
+  return {.hits = hits_, .loads = loads_};
+}
+
+void Placer::settle(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses) noexcept {
   hits_.clear();
   loads_.clear();
   misses_.clear();
@@ -73,7 +102,6 @@ Placer::Plan Placer::place(uint32_t layer, std::span<const uint32_t> experts, st
     }
   }
   for (const uint32_t expert : experts) role_[expert] = Role::kNone;
-  return {.hits = hits_, .loads = loads_};
 }
 
 // The demand does not fit: orders the misses from cold to hot, and marks the hits that keep their slots.
@@ -96,7 +124,8 @@ void Placer::rank_for_rounds(uint32_t layer, std::span<const uint32_t> experts) 
   for (size_t i = hot_hits_.size() - n_kept; i < hot_hits_.size(); ++i) role_[hot_hits_[i]] = Role::kKept;
 }
 
-uint32_t Placer::slot_for_prediction(uint32_t layer, uint32_t expert, std::span<const uint8_t> may_leave) noexcept {
+uint32_t Placer::slot_for_prediction(uint32_t real_layer, uint32_t real_expert, std::span<const uint8_t> may_leave) noexcept {
+  const uint32_t layer = bin(real_layer), expert = id_of(real_layer, real_expert);
   const std::vector<uint32_t>& occupants = occupants_[layer];
   candidates_.clear();
   candidate_slots_.clear();
@@ -111,7 +140,8 @@ uint32_t Placer::slot_for_prediction(uint32_t layer, uint32_t expert, std::span<
   return candidates_.empty() ? kNoSlot : take_coldest(layer).slot_idx;
 }
 
-void Placer::set_occupant(uint32_t layer, uint32_t slot_idx, uint32_t expert) noexcept {
+void Placer::set_occupant(uint32_t real_layer, uint32_t slot_idx, uint32_t real_expert) noexcept {
+  const uint32_t layer = bin(real_layer), expert = id_of(real_layer, real_expert);
   const uint32_t before = occupants_[layer][slot_idx];
   if (before != kNoExpert && slot_of_.at(layer, before) == slot_idx) slot_of_.at(layer, before) = kNoSlot;
   occupants_[layer][slot_idx] = expert;
@@ -137,7 +167,8 @@ Placement Placer::take_coldest(uint32_t layer) noexcept {
   return taken;
 }
 
-void Placer::restore(uint32_t layer, std::span<const uint32_t> occupants) noexcept {
+void Placer::restore(uint32_t real_layer, std::span<const uint32_t> occupants) noexcept {
+  const uint32_t layer = bin(real_layer);
   OUTRIDER_CHECK(occupants.size() == occupants_[layer].size());
   for (const uint32_t expert : occupants_[layer]) {
     if (expert != kNoExpert) slot_of_.at(layer, expert) = kNoSlot;

@@ -107,6 +107,46 @@ TEST(Placer, ReadsOfARoundGoToAsManySlotsAsTakeTurns) {
   }
 }
 
+// Two layers that share their slots are one layer with all experts, to the slot.
+TEST(Placer, APoolIsOneLayerOfAllExperts) {
+  const std::vector<uint32_t> n_experts = {12, 5};
+  TestRng rng;
+  for (const std::string_view policy : policy_names()) {
+    for (const uint32_t slots : {2U, 3U, 7U, 20U}) {
+      Placer pool(n_experts, slots, make_policy(policy, pooled_counts(n_experts, SlotPool::kGlobal), {}), SlotPool::kGlobal);
+      const std::vector<uint32_t> all = {17};
+      Placer one(all, std::min(slots, 12U) + std::min(slots, 5U), make_policy(policy, all, {}));
+      ASSERT_EQ(pool.n_slots(1), one.n_slots(0));
+      for (int step = 0; step < 100; ++step) {
+        const auto layer = static_cast<uint32_t>(rng.below(2));
+        const uint32_t first = layer == 0 ? 0 : 12;
+        std::vector<uint32_t> demand(n_experts[layer]);
+        std::iota(demand.begin(), demand.end(), 0U);
+        for (size_t i = 0; i < demand.size(); ++i) std::swap(demand[i], demand[i + rng.below(demand.size() - i)]);
+        demand.resize(1 + rng.below(demand.size()));
+        std::vector<uint32_t> ids = demand;
+        for (uint32_t& id : ids) id += first;
+        const std::vector<uint32_t> uses(demand.size(), 1 + static_cast<uint32_t>(rng.below(3)));
+        const Placer::Plan got = pool.place(layer, demand, uses), want = one.place(0, ids, uses);
+        const auto same = [&](const Placement& a, const Placement& b) { return a.expert + first == b.expert && a.slot_idx == b.slot_idx; };
+        ASSERT_TRUE(std::ranges::equal(got.hits, want.hits, same));
+        ASSERT_TRUE(std::ranges::equal(got.loads, want.loads, same));
+        pool.end_step(1);
+        one.end_step(1);
+        const std::vector<uint8_t> all_may_leave(one.n_slots(0), 1);
+        const auto guess = static_cast<uint32_t>(rng.below(n_experts[layer]));
+        if (pool.slot_of(layer, guess) == Placer::kNoSlot) {
+          const std::vector<uint32_t> named = {guess}, named_id = {guess + first};
+          pool.expect(layer, named);
+          one.expect(0, named_id);
+          ASSERT_EQ(pool.slot_for_prediction(layer, guess, all_may_leave), one.slot_for_prediction(0, guess + first, all_may_leave));
+        }
+        ASSERT_EQ(pool.heat(layer, guess), one.heat(0, guess + first));
+      }
+    }
+  }
+}
+
 TEST(Placer, RestoreTellsWhatTheSlotsReallyHold) {
   Placer placer = make_placer({6}, 3);
   const std::vector<uint32_t> demand = {0, 1, 2, 3, 4};

@@ -46,9 +46,23 @@ void plan_reads(const LayerSource& source, LayerLayout& layer) noexcept {
   }
 }
 
+void share_slots(SlabLayout& layout) {
+  uint64_t slot_bytes = 0;
+  for (const LayerLayout& layer : layout.layers) slot_bytes = std::max(slot_bytes, layer.slot_bytes);
+  const auto total = checked_mul(slot_bytes, layout.n_slots);
+  if (!total) fail(ErrorKind::kOutOfMemory, "expert cache: a pool of {} slots cannot be addressed", layout.n_slots);
+  layout.n_bytes = *total;
+  for (LayerLayout& layer : layout.layers) {
+    layer.n_slots = layout.n_slots;
+    layer.first_slot = 0;
+    layer.arena_offset = 0;
+    layer.slot_bytes = slot_bytes;
+  }
+}
+
 }  // namespace
 
-SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_per_layer, DirectMode direct) {
+SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_per_layer, DirectMode direct, SlotPool pool) {
   SlabLayout layout;
   layout.layers.reserve(layers.size());
   for (const LayerSource& source : layers) {
@@ -72,6 +86,7 @@ SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_
     layout.n_slots += layer.n_slots;
     layout.layers.push_back(layer);
   }
+  if (pool == SlotPool::kGlobal) share_slots(layout);
   return layout;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the arena is cut: for each layer, slots of one size, each with a place for every read of a slab.
+// How the arena is cut: for each layer, slots of one size, each with a place for every read of a slab; or one pool of slots
+// for all layers, each as large as the largest slab wants it.
 #pragma once
 
 #include <array>
@@ -15,7 +16,8 @@ namespace outrider::residency {
 inline constexpr uint32_t kDirectBlock = 4096;
 
 struct LayerLayout {
-  uint32_t n_slots = 0;       // min(slots_per_layer, n_experts)
+  // In a pool, all layers have the same.
+  uint32_t n_slots = 0;       // min(slots_per_layer, n_experts); in a pool, their sum
   uint32_t first_slot = 0;    // counted over all layers
   uint64_t arena_offset = 0;  // of the layer's first slot
   uint64_t slot_bytes = 0;
@@ -34,6 +36,6 @@ struct SlabLayout {
 };
 
 // Throws Error(kOutOfMemory) when the sum cannot be addressed.
-SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_per_layer, DirectMode direct);
+SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_per_layer, DirectMode direct, SlotPool pool = SlotPool::kLayer);
 
 }  // namespace outrider::residency

@@ -64,11 +64,11 @@ uint32_t requested_slots(const model::Model& model, const engine::EngineOptions&
     case CacheRequest::Kind::kBytes: {
       const auto layers = engine::expert_sources(model);
       wanted = most_slots(1, high, [&](uint32_t n) {
-        return static_cast<double>(residency::ExpertStore::arena_bytes_for(layers, n, options.direct)) <= request.value;
+        return static_cast<double>(residency::ExpertStore::arena_bytes_for(layers, n, options.direct, options.slot_pool)) <= request.value;
       });
       if (wanted < low) {
         fail(ErrorKind::kBadArgument, "--expert-cache {}: too small, this model needs at least {} ({} slots per layer)",
-             request.text, format_bytes(residency::ExpertStore::arena_bytes_for(layers, low, options.direct)), low);
+             request.text, format_bytes(residency::ExpertStore::arena_bytes_for(layers, low, options.direct, options.slot_pool)), low);
       }
       return static_cast<uint32_t>(wanted);
     }
@@ -151,7 +151,7 @@ class Chooser {
     if (!is_auto() || limits_.all_slots == 0) return true;
     // What experts and buffers share, and what the buffers take of it beyond those of one row.
     const uint64_t buffers = needed - bytes(with(options.embedding_on_drive, 1), limits_.minimum_slots);
-    const uint64_t cache = residency::ExpertStore::arena_bytes_for(engine::expert_sources(model_), limits_.minimum_slots, options.direct);
+    const uint64_t cache = residency::ExpertStore::arena_bytes_for(engine::expert_sources(model_), limits_.minimum_slots, options.direct, options.slot_pool);
     return bytes(options, limits_.all_slots) <= usable_ || buffers <= (usable_ - needed + buffers + cache) / 8;
   }
 

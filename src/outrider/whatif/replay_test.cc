@@ -143,6 +143,7 @@ class LiveMisses final : public engine::PassObserver {
 struct Recorded {
   const char* policy;
   uint32_t slots, prompt, chunk;
+  residency::SlotPool pool = residency::SlotPool::kLayer;
 };
 
 // Different prompts, sizes, chunks and policies: the replay has the live run's misses at every step.
@@ -151,7 +152,9 @@ TEST(Replay, EqualsTheLiveRunAtEveryStep) {
   const std::string path = ::testing::TempDir() + "outrider_replay_" + std::to_string(::getpid());
   uint64_t salt = 0;
   for (const Recorded& run : {Recorded{"lru", 8, 30, 512}, {"lru", 17, 90, 16}, {"lfu", 6, 12, 5}, {"lfu", 16, 50, 512},
-                              {"recent1", 12, 40, 32}, {"protect", 10, 25, 512}, {"class-lru", 24, 70, 512}, {"guarded", 9, 60, 7}}) {
+                              {"recent1", 12, 40, 32}, {"protect", 10, 25, 512}, {"class-lru", 24, 70, 512}, {"guarded", 9, 60, 7},
+                              {"lru", 7, 40, 16, residency::SlotPool::kGlobal}, {"class-lru", 8, 30, 512, residency::SlotPool::kGlobal},
+                              {"guarded", 20, 60, 64, residency::SlotPool::kGlobal}, {"protect", 9, 20, 8, residency::SlotPool::kGlobal}}) {
     TestRng rng(++salt);
     engine::EngineOptions options;
     options.context = 160;
@@ -159,6 +162,7 @@ TEST(Replay, EqualsTheLiveRunAtEveryStep) {
     options.chunk = run.chunk;
     options.slots_per_layer = run.slots;
     options.evict = run.policy;
+    options.slot_pool = run.pool;
     options.lfu_half_life_tokens = 20;
     engine::Engine engine(model, options);
     const TraceHeader head = header(model.n_moe_layers(), model.spec.router.n_experts, model.spec.router.n_used);
@@ -176,7 +180,9 @@ TEST(Replay, EqualsTheLiveRunAtEveryStep) {
     recorder.finish();
     const Trace trace = observe::read_trace(path);
     EXPECT_EQ(trace.n_tokens(), run.prompt + 24U);
-    const Replay replay = replay_policy(trace, run.policy, run.slots, 20);
+    const bool is_pooled = run.pool == residency::SlotPool::kGlobal;
+    const Replay replay = is_pooled ? replay_policy(pool_layers(trace), run.policy, run.slots * model.n_moe_layers(), 20)
+                                    : replay_policy(trace, run.policy, run.slots, 20);
     EXPECT_EQ(replay.demand_misses, live.by_demand) << run.policy << ", " << run.slots << " slots";
     EXPECT_EQ(replay.hits, engine.counters().experts.hits);
     EXPECT_GT(replay.misses, 0U);
