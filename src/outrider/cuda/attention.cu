@@ -5,7 +5,9 @@
 // partial sums of 32 (position, head) pairs fold together, each step halving the values a lane carries, which costs one
 // shuffle a value and not five. Values: a thread owns element j and goes through the positions in rising order. Both
 // read the chunk from shared memory, where cp.async put it, if it fits.
+#include "outrider/cuda/attention128.cuh"
 #include "outrider/cuda/device/functions.cuh"
+#include "outrider/cuda/device/overlap.cuh"
 #include "outrider/cuda/ops.h"
 #include "outrider/cuda/runtime.h"
 
@@ -13,7 +15,6 @@ namespace outrider::cuda {
 namespace {
 
 using kernels::kAttentionChunk;
-using kernels::KvType;
 
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kWarps = kThreads / kWarp;
@@ -49,12 +50,6 @@ __device__ __forceinline__ float element(const uint8_t* row, KvType type, uint32
   const uint8_t* block = row + j / 32 * 34;
   const float d = f16_to_f32(*reinterpret_cast<const uint16_t*>(block));
   return __fmul_rn(d, static_cast<float>(static_cast<int8_t>(block[2 + j % 32])));
-}
-
-__device__ __forceinline__ void copy_async16(uint8_t* to, const uint8_t* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from)
-               : "memory");
 }
 
 __device__ __forceinline__ void copy_async4(float* to, const float* from) {
@@ -110,45 +105,29 @@ __device__ __forceinline__ float fold_values(float (&values)[32], uint32_t lane)
   return values[0];
 }
 
-// Scores of the chunk for kHeads heads: e[p][h], positions shared out over warps 32 / kHeads at a time. kWidth: dk
-// where it is known, which keeps q in registers; 0: any.
-template <uint32_t kHeads, KvType kType, uint32_t kWidth, typename AnyRows>
+// Scores of the chunk for kHeads heads: e[p][h], positions shared out over warps 32 / kHeads at a time.
+template <uint32_t kHeads, KvType kType, typename AnyRows>
 __device__ __forceinline__ void score_chunk(const AttentionArgs& args, const AnyRows& keys, Range range, const float* q,
                                             float (*e)[kHeads]) {
   constexpr uint32_t kPositions = 32 / kHeads;
-  constexpr uint32_t kSteps = kWidth / kWarp;
   const uint32_t lane = threadIdx.x % kWarp;
-  float own[kHeads][kSteps + 1];
-  if constexpr (kSteps != 0) {
-#pragma unroll
-    for (uint32_t h = 0; h < kHeads; ++h) {
-#pragma unroll
-      for (uint32_t step = 0; step < kSteps; ++step) own[h][step] = q[h * kWidth + step * kWarp + lane];
-    }
-  }
   for (uint32_t p0 = range.begin + threadIdx.x / kWarp * kPositions; p0 < range.end; p0 += kWarps * kPositions) {
     float values[32] = {};
     const uint8_t* rows[kPositions];
 #pragma unroll
     for (uint32_t i = 0; i < kPositions; ++i) rows[i] = keys.at((p0 + i < range.end ? p0 + i : p0) - range.begin);
-    const auto join = [&](uint32_t j, uint32_t step) {
+    for (uint32_t j = lane; j < args.dk; j += kWarp) {
       float k[kPositions];
 #pragma unroll
       for (uint32_t i = 0; i < kPositions; ++i) k[i] = element(rows[i], kType, j);
 #pragma unroll
       for (uint32_t h = 0; h < kHeads; ++h) {
-        const float q_j = kWidth != 0 ? own[h][step] : q[h * args.dk + j];
+        const float q_j = q[h * args.dk + j];
 #pragma unroll
         for (uint32_t i = 0; i < kPositions; ++i) {
           values[i * kHeads + h] = __fmaf_rn(q_j, k[i], values[i * kHeads + h]);
         }
       }
-    };
-    if constexpr (kWidth != 0) {
-#pragma unroll
-      for (uint32_t step = 0; step < kSteps; ++step) join(step * kWarp + lane, step);
-    } else {
-      for (uint32_t j = lane; j < args.dk; j += kWarp) join(j, 0);
     }
     const float score = __fmul_rn(args.scale, fold_values(values, lane));
     const uint32_t p = p0 + lane / kHeads;
@@ -222,27 +201,52 @@ __device__ __forceinline__ void add_values(const AttentionArgs& args, const AnyR
   }
 }
 
-// Scratch: outs (row, head, chunk, dv), then (m, l) pairs (row, head, chunk).
-template <uint32_t kHeads, uint32_t kWidth, bool kStaged>
-__global__ void __launch_bounds__(kThreads) chunk_kernel(const __grid_constant__ Params p) {
-  extern __shared__ __align__(16) uint8_t shared[];
-  __shared__ __align__(16) float e[kAttentionChunk][kHeads];
+// What a block works on: a chunk's positions that a row sees, query heads [head, head + n_heads), and their cache.
+struct Part {
+  Range range;
+  uint32_t row, head, n_heads;
+  const uint8_t* keys;  // of position 0
+  const uint8_t* values;
+};
+template <uint32_t kHeads>
+__device__ __forceinline__ Part part_of(const Params& p) {
   const AttentionArgs& args = p.args;
-  const uint32_t row = blockIdx.z;
   const uint32_t chunk = p.first_chunk + blockIdx.x;
   const uint32_t group = args.n_heads / args.n_kv_heads;
   const uint32_t splits = (group + kHeads - 1) / kHeads;
   const uint32_t kv_head = blockIdx.y / splits;
-  const uint32_t head = kv_head * group + blockIdx.y % splits * kHeads;
-  const uint32_t n_heads = min(kHeads, (kv_head + 1) * group - head);
-  const Range all = visible(args, row);
-  const Range range{max(all.begin, chunk * kAttentionChunk), min(all.end, (chunk + 1) * kAttentionChunk)};
+  Part part;
+  part.row = blockIdx.z;
+  part.head = kv_head * group + blockIdx.y % splits * kHeads;
+  part.n_heads = min(kHeads, (kv_head + 1) * group - part.head);
+  const Range all = visible(args, part.row);
+  part.range = {max(all.begin, chunk * kAttentionChunk), min(all.end, (chunk + 1) * kAttentionChunk)};
+  part.keys = reinterpret_cast<const uint8_t*>(args.k_cache) + static_cast<uint64_t>(kv_head) * p.k_row_bytes;
+  part.values = reinterpret_cast<const uint8_t*>(args.v_cache) + static_cast<uint64_t>(kv_head) * p.v_row_bytes;
+  return part;
+}
+
+// Where the (m, l) pairs begin. Scratch: outs (row, head, chunk, dv), then pairs (row, head, chunk).
+__device__ __forceinline__ float2* pairs_of(const Params& p) {
+  const AttentionArgs& args = p.args;
+  return reinterpret_cast<float2*>(args.scratch + static_cast<uint64_t>(args.n_rows) * args.n_heads * p.n_chunks *
+                                                      ((args.dv + 1) / 2 * 2));
+}
+
+template <uint32_t kHeads, bool kStaged>
+__global__ void __launch_bounds__(kThreads) chunk_kernel(const __grid_constant__ Params p) {
+  extern __shared__ __align__(16) uint8_t shared[];
+  __shared__ __align__(16) float e[kAttentionChunk][kHeads];
+  let_next_launch_start();
+  wait_for_launch_before();
+  const AttentionArgs& args = p.args;
+  const Part part = part_of<kHeads>(p);
+  const Range range = part.range;
+  const uint32_t row = part.row, head = part.head, n_heads = part.n_heads;
   if (range.begin >= range.end) return;
 
-  const auto* k_base = reinterpret_cast<const uint8_t*>(args.k_cache) + static_cast<uint64_t>(kv_head) * p.k_row_bytes +
-                       range.begin * args.k_stride;
-  const auto* v_base = reinterpret_cast<const uint8_t*>(args.v_cache) + static_cast<uint64_t>(kv_head) * p.v_row_bytes +
-                       range.begin * args.v_stride;
+  const uint8_t* k_base = part.keys + range.begin * args.k_stride;
+  const uint8_t* v_base = part.values + range.begin * args.v_stride;
   uint8_t* v_staged = shared + kAttentionChunk * p.k_stage;
   auto* q = reinterpret_cast<float*>(v_staged + kAttentionChunk * p.v_stage);
   if constexpr (kStaged) {
@@ -258,15 +262,14 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(const __grid_constant__
   with_type(args.k_type, [&]<KvType kType>() {
     if constexpr (kStaged) {
       const StagedRows keys{shared + (reinterpret_cast<uintptr_t>(k_base) & 15U), p.k_stage};
-      score_chunk<kHeads, kType, kWidth>(args, keys, range, q, e);
+      score_chunk<kHeads, kType>(args, keys, range, q, e);
     } else {
-      score_chunk<kHeads, kType, kWidth>(args, Rows{k_base, args.k_stride}, range, q, e);
+      score_chunk<kHeads, kType>(args, Rows{k_base, args.k_stride}, range, q, e);
     }
   });
   __syncthreads();
   const uint64_t first_slot = (static_cast<uint64_t>(row) * args.n_heads + head) * p.n_chunks + blockIdx.x;
-  auto* pairs = reinterpret_cast<float2*>(args.scratch + static_cast<uint64_t>(args.n_rows) * args.n_heads *
-                                                             p.n_chunks * ((args.dv + 1) / 2 * 2));
+  float2* pairs = pairs_of(p);
   for (uint32_t h = threadIdx.x / kWarp; h < n_heads; h += kWarps) {
     const float2 pair = exponentiate<kHeads>(e, h, range);
     if (threadIdx.x % kWarp == 0) pairs[first_slot + static_cast<uint64_t>(h) * p.n_chunks] = pair;
@@ -285,16 +288,59 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(const __grid_constant__
   });
 }
 
-constexpr uint32_t kMergeThreads = 128;
+// The same for heads of 128 elements, cached as one type (attention128.cuh).
+template <uint32_t kHeads, KvType kType>
+__global__ void __launch_bounds__(kWideThreads, 8) wide_kernel(const __grid_constant__ Params p) {
+  using Layout = WideLayout<kType>;
+  extern __shared__ __align__(16) uint8_t shared[];
+  __shared__ __align__(16) float e[kAttentionChunk][kHeads];
+  let_next_launch_start();
+  wait_for_launch_before();
+  const AttentionArgs& args = p.args;
+  const Part part = part_of<kHeads>(p);
+  if (part.range.begin >= part.range.end) return;
+  const uint64_t begin = (p.first_chunk + blockIdx.x) * uint64_t{kAttentionChunk};
+  const WideChunk chunk{part.keys + begin * args.k_stride,
+                        part.values + begin * args.v_stride,
+                        args.k_stride,
+                        args.v_stride,
+                        static_cast<uint32_t>(part.range.begin - begin),
+                        static_cast<uint32_t>(part.range.end - begin),
+                        part.range.end - part.range.begin == kAttentionChunk};
+  const uint32_t warp = threadIdx.x / kWarp;
+  const uint32_t lane = threadIdx.x % kWarp;
+  WideWarp<kHeads, kType> work(chunk, shared + warp * (Layout::kShared / 2), e);
+  work.start();
+  const uint64_t first_head = static_cast<uint64_t>(part.row) * args.n_heads + part.head;
+  work.score(args.q + first_head * kWideElems, part.n_heads, args.scale);
+  __syncthreads();
+#pragma unroll
+  for (uint32_t h = warp; h < kHeads; h += 2) {
+    if (h >= part.n_heads) continue;
+    const float2 pair = exponentiate<kHeads>(e, h, part.range);
+    if (lane == 0) pairs_of(p)[(first_head + h) * p.n_chunks + blockIdx.x] = pair;
+  }
+  __syncthreads();
+  float o[kHeads][2] = {};
+  work.add_values(o);
+#pragma unroll
+  for (uint32_t h = 0; h < kHeads; ++h) {
+    if (h >= part.n_heads) continue;
+    float* out = args.scratch + ((first_head + h) * p.n_chunks + blockIdx.x) * kWideElems;
+    reinterpret_cast<float2*>(out)[warp * kWarp + lane] = make_float2(o[h][0], o[h][1]);
+  }
+}
+
+constexpr uint32_t kMergeThreads = 256;  // make the steps of as many chunks at once, and fetch their outs
+constexpr uint32_t kMergeColumns = 32;   // of one (head, row) a block, merged by its first warp
 constexpr uint32_t kMergeWarps = kMergeThreads / kWarp;
-constexpr uint32_t kMergeAhead = 64;  // outs fetched before the first is used: the merge itself is a chain
 
 // What merging one chunk needs: the factors of what came before and of the chunk, and its l.
 struct MergeStep {
   float old_factor, new_factor, l, unused;
 };
 
-// The steps of the chunks [begin, begin + 128), a thread a chunk: maxima by a scan within warps, then over warps.
+// The steps of the chunks from `begin`, a thread a chunk: maxima by a scan within warps, then over warps.
 __device__ __forceinline__ void make_steps(const float2* pairs, uint32_t begin, uint32_t last, float& m_total,
                                            MergeStep* steps, float* warp_max) {
   const float none = __uint_as_float(0xFF800000U);
@@ -307,7 +353,6 @@ __device__ __forceinline__ void make_steps(const float2* pairs, uint32_t begin, 
     const float earlier = __shfl_up_sync(kAllLanes, m, step);
     if (lane >= step) m = earlier > m ? earlier : m;
   }
-  __syncthreads();  // the steps and maxima of the round before are used up
   if (lane == kWarp - 1) warp_max[warp] = m;
   __syncthreads();
   float before_warp = m_total;
@@ -322,49 +367,55 @@ __device__ __forceinline__ void make_steps(const float2* pairs, uint32_t begin, 
   __syncthreads();
 }
 
-// 128 elements of one (head, row) a block. The factors of 128 chunks are made at once; the sums then go chunk by chunk.
+// The factors of 256 chunks are made at once, while their outs are on the way; the sums then go chunk by chunk.
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ Params p) {
   __shared__ __align__(16) MergeStep steps[kMergeThreads];
   __shared__ float warp_max[kMergeWarps];
-  __shared__ float fetched[kMergeAhead][kMergeThreads];  // each thread reads what it fetched
+  __shared__ float fetched[kMergeThreads][kMergeColumns];
+  let_next_launch_start();
+  wait_for_launch_before();
   const AttentionArgs& args = p.args;
   const uint32_t head = blockIdx.x;
   const uint32_t row = blockIdx.y;
-  const uint32_t j = blockIdx.z * kMergeThreads + threadIdx.x;
+  const uint32_t column = threadIdx.x % kWarp;
+  const uint32_t j = blockIdx.z * kMergeColumns + column;
   const uint32_t read_j = j < args.dv ? j : args.dv - 1;
   const Range all = visible(args, row);
   const uint32_t first = all.begin / kAttentionChunk - p.first_chunk;
   const uint32_t last = (all.end + kAttentionChunk - 1) / kAttentionChunk - p.first_chunk;
   const uint64_t slot = (static_cast<uint64_t>(row) * args.n_heads + head) * p.n_chunks;
-  const auto* pairs = reinterpret_cast<const float2*>(args.scratch + static_cast<uint64_t>(args.n_rows) * args.n_heads *
-                                                                         p.n_chunks * ((args.dv + 1) / 2 * 2));
+  const auto fetch = [&](uint32_t begin) {
+    const float* outs = args.scratch + slot * args.dv + read_j;
+    for (uint32_t i = threadIdx.x / kWarp; i < kMergeThreads && begin + i < last; i += kMergeWarps) {
+      copy_async4(&fetched[i][column], outs + static_cast<uint64_t>(begin + i) * args.dv);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
   float m_total = __uint_as_float(0xFF800000U);
   float l_total = 0;
   float o_total = 0;
   for (uint32_t begin = first; begin < last; begin += kMergeThreads) {
-    make_steps(pairs + slot, begin, last, m_total, steps, warp_max);
-    const uint32_t n = last - begin < kMergeThreads ? last - begin : kMergeThreads;
-    const float* outs = args.scratch + (slot + begin) * args.dv + read_j;
-    for (uint32_t at = 0; at < n; at += kMergeAhead) {
-      const uint32_t count = n - at < kMergeAhead ? n - at : kMergeAhead;
-      for (uint32_t i = 0; i < count; ++i)
-        copy_async4(&fetched[i][threadIdx.x], outs + static_cast<uint64_t>(at + i) * args.dv);
-      asm volatile("cp.async.commit_group;" ::: "memory");
-      asm volatile("cp.async.wait_group 0;" ::: "memory");
-      uint32_t i = 0;
-      if (begin + at == first) {  // nothing to merge with yet
-        l_total = steps[0].l;
-        o_total = fetched[0][threadIdx.x];
-        i = 1;
-      }
+    __syncthreads();  // the steps, maxima and outs of the round before are used up
+    fetch(begin);
+    make_steps(pairs_of(p) + slot, begin, last, m_total, steps, warp_max);
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x >= kWarp) continue;
+    const uint32_t count = last - begin < kMergeThreads ? last - begin : kMergeThreads;
+    uint32_t i = 0;
+    if (begin == first) {  // nothing to merge with yet
+      l_total = steps[0].l;
+      o_total = fetched[0][column];
+      i = 1;
+    }
 #pragma unroll 8
-      for (; i < count; ++i) {
-        const MergeStep step = steps[at + i];
-        l_total = __fmaf_rn(step.l, step.new_factor, __fmul_rn(l_total, step.old_factor));
-        o_total = __fmaf_rn(fetched[i][threadIdx.x], step.new_factor, __fmul_rn(o_total, step.old_factor));
-      }
+    for (; i < count; ++i) {
+      const MergeStep step = steps[i];
+      l_total = __fmaf_rn(step.l, step.new_factor, __fmul_rn(l_total, step.old_factor));
+      o_total = __fmaf_rn(fetched[i][column], step.new_factor, __fmul_rn(o_total, step.old_factor));
     }
   }
+  if (threadIdx.x >= kWarp) return;
   if (args.sink != nullptr) {
     const float sink = args.sink[head];
     const float m = sink > m_total ? sink : m_total;
@@ -392,24 +443,59 @@ Params params_of(const AttentionArgs& args) noexcept {
   return p;
 }
 
-template <uint32_t kHeads, uint32_t kWidth, bool kStaged>
+template <uint32_t kHeads, bool kStaged>
 void launch_chunks(const Params& p, uint32_t group, cudaStream_t stream) {
   const uint32_t shared = kAttentionChunk * (p.k_stage + p.v_stage) + kHeads * p.args.dk * 4;
-  const auto kernel = chunk_kernel<kHeads, kWidth, kStaged>;
+  const auto kernel = chunk_kernel<kHeads, kStaged>;
   if (shared > 40 * 1024) {
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
                "cudaFuncSetAttribute(chunk_kernel)", shared);
   }
   const dim3 grid(p.n_chunks, p.args.n_kv_heads * ((group + kHeads - 1) / kHeads), p.args.n_rows);
-  kernel<<<grid, kThreads, shared, stream>>>(p);
+  launch_behind(kernel, {grid, kThreads, shared}, p, stream, "cudaLaunchKernelEx(chunk_kernel)");
 }
-
-// 128 is the width of most models.
 template <uint32_t kHeads>
 void launch_chunks(const Params& p, uint32_t group, cudaStream_t stream) {
-  if (p.k_stage == 0) return launch_chunks<kHeads, 0, false>(p, group, stream);
-  if (p.args.dk == 128) return launch_chunks<kHeads, 128, true>(p, group, stream);
-  launch_chunks<kHeads, 0, true>(p, group, stream);
+  if (p.k_stage == 0) return launch_chunks<kHeads, false>(p, group, stream);
+  launch_chunks<kHeads, true>(p, group, stream);
+}
+
+template <uint32_t kHeads, KvType kType>
+void launch_wide(const Params& p, uint32_t group, cudaStream_t stream) {
+  constexpr uint32_t kShared = WideLayout<kType>::kShared;
+  const auto kernel = wide_kernel<kHeads, kType>;
+  const dim3 grid(p.n_chunks, p.args.n_kv_heads * ((group + kHeads - 1) / kHeads), p.args.n_rows);
+  launch_behind(kernel, {grid, kWideThreads, kShared}, p, stream, "cudaLaunchKernelEx(wide_kernel)");
+}
+template <KvType kType>
+void launch_wide(const Params& p, uint32_t group, cudaStream_t stream) {
+  if (group == 1) return launch_wide<1, kType>(p, group, stream);
+  if (group == 2) return launch_wide<2, kType>(p, group, stream);
+  launch_wide<4, kType>(p, group, stream);
+}
+
+bool is_wide(const AttentionArgs& args) noexcept {
+  return args.dk == kWideElems && args.dv == kWideElems && args.k_type == args.v_type && args.k_stride % 16 == 0 &&
+         args.v_stride % 16 == 0 && reinterpret_cast<uintptr_t>(args.k_cache) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(args.v_cache) % 16 == 0;
+}
+
+void launch_all_chunks(const Params& p, cudaStream_t stream) {
+  const uint32_t group = p.args.n_heads / p.args.n_kv_heads;
+  if (is_wide(p.args)) {
+    switch (p.args.k_type) {
+      case KvType::kF16:
+        return launch_wide<KvType::kF16>(p, group, stream);
+      case KvType::kF32:
+        return launch_wide<KvType::kF32>(p, group, stream);
+      case KvType::kQ8_0:
+        return launch_wide<KvType::kQ8_0>(p, group, stream);
+    }
+  }
+  if (group == 1) return launch_chunks<1>(p, group, stream);
+  if (group == 2) return launch_chunks<2>(p, group, stream);
+  if (group <= 4) return launch_chunks<4>(p, group, stream);
+  launch_chunks<8>(p, group, stream);
 }
 
 }  // namespace
@@ -422,20 +508,9 @@ uint64_t attention_scratch_floats(const AttentionArgs& args) noexcept {
 void attention(const AttentionArgs& args, cudaStream_t stream) {
   if (args.n_rows == 0 || args.n_heads == 0 || args.dv == 0) return;
   const Params p = params_of(args);
-  const uint32_t group = args.n_heads / args.n_kv_heads;
-  if (group == 1) {
-    launch_chunks<1>(p, group, stream);
-  } else if (group == 2) {
-    launch_chunks<2>(p, group, stream);
-  } else if (group <= 4) {
-    launch_chunks<4>(p, group, stream);
-  } else {
-    launch_chunks<8>(p, group, stream);
-  }
-  check_launch("chunk_kernel");
-  merge_kernel<<<dim3(args.n_heads, args.n_rows, (args.dv + kMergeThreads - 1) / kMergeThreads), kMergeThreads, 0,
-                 stream>>>(p);
-  check_launch("merge_kernel");
+  launch_all_chunks(p, stream);
+  const dim3 grid(args.n_heads, args.n_rows, (args.dv + kMergeColumns - 1) / kMergeColumns);
+  launch_behind(merge_kernel, {grid, kMergeThreads, 0}, p, stream, "cudaLaunchKernelEx(merge_kernel)");
 }
 
 }  // namespace outrider::cuda

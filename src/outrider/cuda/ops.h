@@ -68,6 +68,9 @@ struct ProductArgs {
   float* out = nullptr;                  // out[pair * out_stride + r]
   uint64_t out_stride = 0;
   Codebooks codebooks;  // types without an integer unit
+  // The jobs, their weights and token_rows do not come from the launch before this one on the stream (nor from one before
+  // that which may still run), so reading them may begin while it runs. All else is read when it is done.
+  bool ahead = false;
 };
 
 // kernels/matmul.h for every weight type: integer units, or dequantised weights by the float law.

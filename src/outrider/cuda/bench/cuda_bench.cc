@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda_bench [GROUP...]: rates of the device kernels, in GB/s or TOP/s and as a share of the measured copy rate or of
-// the card's int8 peak. Groups: rows experts tiles attention small moves (all). CSV on stdout. Method: a graph of
-// launches that rotate over more memory than the L2 holds is replayed; the figure is the median of kRepeats replays
-// between two events, with the fastest and the slowest beside it. Inputs are random, not zero. The bits of the same
-// kernels are cuda_test's business.
+// the card's int8 peak. Groups: rows experts tiles attention small moves contention (all). CSV on stdout. Method: a
+// graph of launches that rotate over more memory than the L2 holds is replayed; the figure is the median of kRepeats
+// replays between two events, with the fastest and the slowest beside it. Inputs are random, not zero. The bits of the
+// same kernels are cuda_test's business.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -143,14 +143,18 @@ void bench_rows(const Bench& bench) {
       args.most_pairs = n_tokens, args.x = x.view(), args.out = out.as<float>(), args.out_stride = kRows;
       const uint64_t bytes = static_cast<uint64_t>(kRows) * format::row_bytes(type, kK);
       const uint64_t copies = kRotate / bytes;
-      const Times t = time_graph(bench.stream, [&] {
-        for (uint64_t i = 0; i < copies; ++i) {
-          args.job.weights = bench.noise.data() + i * bytes;
-          product(args, bench.stream.get());
-        }
-      });
-      bench.row("rows " + type_name(type) + " 65536x4096 tokens " + std::to_string(n_tokens), t, copies,
-                static_cast<double>(bytes * copies), "GB/s", bench.copy_rate);
+      for (const bool ahead : {false, true}) {
+        args.ahead = ahead;
+        const Times t = time_graph(bench.stream, [&] {
+          for (uint64_t i = 0; i < copies; ++i) {
+            args.job.weights = bench.noise.data() + i * bytes;
+            product(args, bench.stream.get());
+          }
+        });
+        bench.row(
+            "rows " + type_name(type) + " 65536x4096 tokens " + std::to_string(n_tokens) + (ahead ? " ahead" : ""), t,
+            copies, static_cast<double>(bytes * copies), "GB/s", bench.copy_rate);
+      }
     }
   }
 }
@@ -188,7 +192,8 @@ void bench_experts(const Bench& bench, uint32_t n_used, uint32_t d_model, uint32
     down.type = type, down.n_rows = d_model, down.k = d_ff, down.n_jobs = n_used, down.most_pairs = n_tokens,
     down.x = hidden.view();
     down.out = out.as<float>(), down.out_stride = d_model;
-    const auto run = [&](bool with_in, bool with_down) {
+    const auto run = [&](bool with_in, bool with_down, bool in_ahead, bool down_ahead) {
+      in.in.ahead = in_ahead, down.ahead = down_ahead;
       return time_graph(bench.stream, [&] {
         for (uint64_t i = 0; i < layers; ++i) {
           in.in.jobs = jobs_device.as<ProductJob>() + i * n_used;
@@ -201,12 +206,15 @@ void bench_experts(const Bench& bench, uint32_t n_used, uint32_t d_model, uint32
     const std::string shape = type_name(type) + " " + std::to_string(n_used) + " of " + std::to_string(d_model) + "x" +
                               std::to_string(d_ff) + " tokens " + std::to_string(n_tokens);
     const double all = static_cast<double>(layers * n_used);
-    bench.row("experts gate+up " + shape, run(true, false), layers, all * static_cast<double>(2 * in_bytes), "GB/s",
-              bench.copy_rate);
-    bench.row("experts down " + shape, run(false, true), layers, all * static_cast<double>(down_bytes), "GB/s",
-              bench.copy_rate);
-    bench.row("experts layer " + shape, run(true, true), layers, all * static_cast<double>(slab), "GB/s",
-              bench.copy_rate);
+    const auto row = [&](const std::string& what, const Times& t, uint64_t bytes) {
+      bench.row("experts " + what + " " + shape, t, layers, all * static_cast<double>(bytes), "GB/s", bench.copy_rate);
+    };
+    row("gate+up", run(true, false, false, false), 2 * in_bytes);
+    row("down", run(false, true, false, false), down_bytes);
+    row("layer", run(true, true, false, false), slab);
+    row("layer with down ahead", run(true, true, false, true),
+        slab);  // what a decoder can do when the router has spoken
+    row("layer with both ahead", run(true, true, true, true), slab);  // and where the experts were known before
   }
 }
 
@@ -348,6 +356,75 @@ void bench_moves(const Bench& bench) {
   }
 }
 
+// Moves and a row kernel at once: each one's rate alone, and while the other runs on another stream. Both take about
+// the same time alone; each is timed from the common start to its own end.
+void bench_contention(const Bench& bench) {
+  constexpr uint64_t kTotal = 256ULL << 20;
+  constexpr uint32_t kRows = 65536;
+  constexpr uint32_t kK = 4096;
+  const Acts x(bench, 1, kK);
+  const DeviceBuffer out(kRows * 4), to(kTotal);
+  const PinnedBuffer from(kTotal);
+  std::fill_n(from.data(), kTotal, std::byte{0x5A});
+  const uint64_t matrix = static_cast<uint64_t>(kRows) * format::row_bytes(TensorType::kQ4_0, kK);
+  constexpr uint64_t kLaunches = 115;  // 4.9 ms
+  ProductArgs args;
+  args.type = TensorType::kQ4_0, args.n_rows = kRows, args.k = kK, args.most_pairs = 1, args.x = x.view();
+  args.out = out.as<float>(), args.out_stride = kRows;
+  const auto queue_rows = [&](const Stream& stream) {
+    for (uint64_t i = 0; i < kLaunches; ++i) {
+      args.job = {bench.noise.data() + i % (kRotate / matrix) * matrix, nullptr, 0, 1};
+      product(args, stream.get());
+    }
+  };
+  const Stream other;
+  for (const uint64_t slab : {64ULL << 10, 1ULL << 20, 16ULL << 20}) {
+    const auto n = static_cast<uint32_t>(kTotal / slab);
+    const PinnedBuffer list(n * sizeof(Move));
+    auto* device_moves = reinterpret_cast<Move*>(list.data());
+    std::vector<Move> moves;
+    for (uint32_t i = 0; i < n; ++i) {
+      moves.push_back({to.data() + i * slab, from.data() + i * slab, slab});
+      device_moves[i] = {to.data() + i * slab, from.device_data() + i * slab, slab};
+    }
+    const auto blocks = static_cast<uint32_t>(std::clamp<uint64_t>(slab / 65536, 1, 16));
+    for (const bool gathered : {false, true}) {
+      const auto queue_moves = [&](const Stream& stream) {
+        if (!gathered) return copy_batch(moves.data(), n, stream.get());
+        gather(reinterpret_cast<const Move*>(list.device_data()), n, blocks, stream.get());
+      };
+      Event start(Event::Timing::kOn), rows_end(Event::Timing::kOn), moves_end(Event::Timing::kOn);
+      // Seconds of the rows and of the moves, 0 where one does not run.
+      const auto run = [&](bool with_rows, bool with_moves) {
+        std::vector<double> rows_s, moves_s;
+        for (int i = -2; i < kRepeats; ++i) {
+          start.record(bench.stream);
+          start.make_wait(other);
+          if (with_rows) queue_rows(bench.stream);
+          rows_end.record(bench.stream);
+          if (with_moves) queue_moves(other);
+          moves_end.record(other);
+          moves_end.synchronize(), rows_end.synchronize();
+          if (i < 0) continue;
+          rows_s.push_back(rows_end.milliseconds_since(start) * 1e-3);
+          moves_s.push_back(moves_end.milliseconds_since(start) * 1e-3);
+        }
+        return std::pair{summarize(rows_s), summarize(moves_s)};
+      };
+      const std::string what = std::string(gathered ? "gathered " : "batched ") + std::to_string(slab >> 10) + " KiB";
+      const double row_bytes = static_cast<double>(matrix * kLaunches);
+      const auto rows_alone = run(true, false).first;
+      const auto moves_alone = run(false, true).second;
+      const auto both = run(true, true);
+      constexpr double kLink = 63e9;
+      bench.row("contention rows alone", rows_alone, kLaunches, row_bytes, "GB/s", bench.copy_rate);
+      bench.row("contention rows beside " + what, both.first, kLaunches, row_bytes, "GB/s", bench.copy_rate);
+      bench.row("contention " + what + " alone", moves_alone, n, static_cast<double>(kTotal), "GB/s", kLink);
+      bench.row("contention " + what + " beside rows", both.second, n, static_cast<double>(kTotal), "GB/s", kLink);
+    }
+  }
+}
+
 int run(int argc, char** argv) {
   Bench bench;
   bench.info = open_device(0);
@@ -372,6 +449,7 @@ int run(int argc, char** argv) {
   if (wanted("attention")) bench_attention(bench);
   if (wanted("small")) bench_small(bench);
   if (wanted("moves")) bench_moves(bench);
+  if (wanted("contention")) bench_contention(bench);
   return 0;
 }
 

@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_words(const uint8_t* p, uint32_t (&out)[N])
     for (int i = 0; i < N; ++i) out[i] = reinterpret_cast<const uint32_t*>(p)[i];
   } else {
     const auto address = reinterpret_cast<uintptr_t>(p);
-    const auto* from = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+    const auto* from = reinterpret_cast<const uint32_t*>(p - (address & 3U));  // so that p stays known as shared memory
     const uint32_t shift = static_cast<uint32_t>(address & 3U) * 8;
     uint32_t low = from[0];
 #pragma unroll

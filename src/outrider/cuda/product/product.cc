@@ -31,6 +31,7 @@ ProductParams params_of(const ProductArgs& args) {
   p.out = args.out, p.out_stride = args.out_stride;
   p.n_rows = args.n_rows, p.k = args.k, p.n_blocks = args.k / 32;
   p.row_bytes = static_cast<uint32_t>(format::row_bytes(args.type, args.k));
+  p.ahead = args.ahead;
   return p;
 }
 

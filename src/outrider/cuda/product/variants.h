@@ -27,6 +27,7 @@ struct ProductParams {
   QuantizedRows hidden;
   float alpha, limit;
   uint32_t n_rows, k, n_blocks, row_bytes;
+  bool ahead;
 };
 
 using ProductKernel = void (*)(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);

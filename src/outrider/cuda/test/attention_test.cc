@@ -94,13 +94,18 @@ void test_attention(Tally& tally, uint64_t seed) {
     for (const uint32_t position : {0U, 1U, 126U, 127U, 128U, 129U, 255U, 256U, 1000U}) {
       test_case(tally, {type, type, 128, 128, 8, 2, 1, position, 0, position % 2 == 0, false}, rng);
     }
-    test_case(tally, {type, type, 64, 64, 3, 3, 4, 130, 0, false, false}, rng);     // no sharing
-    test_case(tally, {type, type, 64, 64, 4, 2, 37, 100, 0, true, false}, rng);     // two a group, prefill
-    test_case(tally, {type, type, 128, 128, 16, 2, 3, 700, 0, false, false}, rng);  // eight a group
-    test_case(tally, {type, type, 96, 64, 12, 1, 2, 300, 0, true, false}, rng);     // twelve: two passes
-    test_case(tally, {type, type, 192, 128, 6, 2, 2, 129, 0, false, false}, rng);   // three a group, dk != dv
-    test_case(tally, {type, type, 576, 512, 5, 1, 1, 200, 0, false, false}, rng);   // too wide to stage
-    test_case(tally, {type, type, 64, 64, 8, 1, 9, 500, 128, true, false}, rng);    // sliding windows
+    test_case(tally, {type, type, 64, 64, 3, 3, 4, 130, 0, false, false}, rng);      // no sharing
+    test_case(tally, {type, type, 64, 64, 4, 2, 37, 100, 0, true, false}, rng);      // two a group, prefill
+    test_case(tally, {type, type, 128, 128, 16, 2, 3, 700, 0, false, false}, rng);   // eight a group
+    test_case(tally, {type, type, 128, 128, 3, 3, 2, 290, 0, true, false}, rng);     // 128 wide: one a group
+    test_case(tally, {type, type, 128, 128, 4, 2, 2, 290, 0, false, true}, rng);     // two, faulty
+    test_case(tally, {type, type, 128, 128, 15, 3, 2, 290, 0, false, false}, rng);   // five: four and one
+    test_case(tally, {type, type, 128, 128, 12, 4, 9, 500, 100, true, false}, rng);  // three, a window
+    test_case(tally, {type, type, 128, 128, 8, 2, 140, 1, 0, false, false}, rng);    // prefill from the second position
+    test_case(tally, {type, type, 96, 64, 12, 1, 2, 300, 0, true, false}, rng);      // twelve: two passes
+    test_case(tally, {type, type, 192, 128, 6, 2, 2, 129, 0, false, false}, rng);    // three a group, dk != dv
+    test_case(tally, {type, type, 576, 512, 5, 1, 1, 200, 0, false, false}, rng);    // too wide to stage
+    test_case(tally, {type, type, 64, 64, 8, 1, 9, 500, 128, true, false}, rng);     // sliding windows
     test_case(tally, {type, type, 64, 64, 8, 2, 5, 300, 1, false, false}, rng);
     test_case(tally, {type, type, 64, 64, 8, 2, 200, 0, 100, true, false}, rng);
     test_case(tally, {type, type, 128, 128, 8, 2, 1, 4500, 0, true, false},
