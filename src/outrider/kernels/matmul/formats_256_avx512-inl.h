@@ -54,6 +54,7 @@ inline void wide_nibbles(const uint8_t* qs, __m512i (&out)[4]) noexcept {
 
 struct WideQ4K : GroupQ4K {
   using WideNibblesTag = void;
+  using K4ScalesTag = void;
   static constexpr uint32_t nibbles_at(uint32_t piece) noexcept { return Block::kQs + 16 * piece; }
   static constexpr uint32_t low_column(uint32_t piece) noexcept { return 16 * (piece / 2) + 4 * (piece % 2); }
   static constexpr uint32_t high_column(uint32_t piece) noexcept { return low_column(piece) + 8; }
@@ -63,6 +64,7 @@ struct WideQ4K : GroupQ4K {
 
 struct WideQ5K : GroupQ5K {
   using WideNibblesTag = void;
+  using K4ScalesTag = void;
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return add_high_bit(shift_pair(twice(p + Block::kQs + 32 * j), 0, 4, 15), p + Block::kQh, j, 16);
   }

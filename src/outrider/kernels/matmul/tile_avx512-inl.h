@@ -76,6 +76,46 @@ inline __m512 low_words(__m512i pairs) noexcept {
 }
 inline __m512 high_words(__m512i pairs) noexcept { return _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 16)); }
 
+// Element r of v[i]: dword i of the 16 bytes at `at` of row r.
+inline void load_16_bytes(const uint8_t* const (&rows)[kTileRows], uint32_t at, __m512i (&v)[4]) noexcept {
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < 4; ++r) {
+    v[r] = _mm512_castsi128_si512(load_128(rows[r] + at));
+    v[r] = _mm512_inserti32x4(v[r], load_128(rows[r + 4] + at), 1);
+    v[r] = _mm512_inserti32x4(v[r], load_128(rows[r + 8] + at), 2);
+    v[r] = _mm512_inserti32x4(v[r], load_128(rows[r + 12] + at), 3);
+  }
+  transpose_parts(v[0], v[1], v[2], v[3]);
+}
+
+// Q4_K and Q5_K: the sixteen bytes that begin a block, of all rows at once.
+inline void pack_k4_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
+  __m512i v[4];  // d and dmin; the three dwords of numerics::k4_scale_min
+  load_16_bytes(rows, 0, v);
+  tile.d[0] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v[0]));
+  const __m512 dmin = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(v[0], 16)));
+  tile.dm[0] = _mm512_xor_ps(dmin, _mm512_set1_ps(-0.0F));
+  const __m512i six_bits = _mm512_set1_epi32(63);
+  const __m512i high_bits = _mm512_set1_epi32(48);
+  const auto mins = [](__m512i mn) { return _mm512_or_si512(mn, _mm512_slli_epi32(mn, 16)); };
+#pragma GCC unroll 4
+  for (uint32_t b = 0; b < 4; ++b) {
+    const __m512i scale = _mm512_srli_epi32(v[1], 8 * b);
+    const __m512i min = _mm512_srli_epi32(v[2], 8 * b);
+    const __m512i low = _mm512_srli_epi32(v[3], 8 * b);  // of scale and min of block b + 4
+    const __m512i nibble = _mm512_set1_epi32(15);
+    tile.sc0[b] = _mm512_cvtepi32_ps(_mm512_and_si512(scale, six_bits));
+    tile.mn[b] = mins(_mm512_and_si512(min, six_bits));
+    tile.sc0[b + 4] = _mm512_cvtepi32_ps(_mm512_or_si512(
+        _mm512_and_si512(low, nibble), _mm512_and_si512(_mm512_srli_epi32(scale, 2), high_bits)));
+    tile.mn[b + 4] = mins(_mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(low, 4), nibble),
+                                          _mm512_and_si512(_mm512_srli_epi32(min, 2), high_bits)));
+  }
+}
+
+template <typename Format>
+concept K4Scales = requires { typename Format::K4ScalesTag; };
+
 template <typename Format>
 inline void pack_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
   __m256i d[kTileRows], dm[kTileRows], sc[kTileRows], mn[kTileRows];
@@ -129,16 +169,8 @@ inline void pack_nibbles(const uint8_t* const (&rows)[kTileRows], Tile& tile) no
   const __m512i mask = _mm512_set1_epi8(15);
 #pragma GCC unroll 8
   for (uint32_t piece = 0; piece < 8; ++piece) {
-    const uint32_t at = Format::nibbles_at(piece);
     __m512i v[4];
-#pragma GCC unroll 4
-    for (uint32_t r = 0; r < 4; ++r) {
-      v[r] = _mm512_broadcast_i32x4(load_128(rows[r] + at));
-      v[r] = _mm512_mask_broadcast_i32x4(v[r], 0x00F0, load_128(rows[r + 4] + at));
-      v[r] = _mm512_mask_broadcast_i32x4(v[r], 0x0F00, load_128(rows[r + 8] + at));
-      v[r] = _mm512_mask_broadcast_i32x4(v[r], 0xF000, load_128(rows[r + 12] + at));
-    }
-    transpose_parts(v[0], v[1], v[2], v[3]);
+    load_16_bytes(rows, Format::nibbles_at(piece), v);
 #pragma GCC unroll 4
     for (uint32_t quad = 0; quad < 4; ++quad) {
       const __m512i low = _mm512_and_si512(v[quad], mask);
@@ -168,7 +200,11 @@ inline void pack_tile(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexc
       for (uint32_t i = 0; i < 16; ++i) tile.codes[16 * j + i] = v[i];
     }
   }
-  pack_scales<Format>(rows, tile);
+  if constexpr (K4Scales<Format>) {
+    pack_k4_scales(rows, tile);
+  } else {
+    pack_scales<Format>(rows, tile);
+  }
 }
 
 // Four bytes at p in every element.
