@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One chunk of 128 positions for up to four query heads of 128 elements: two warps, each with a ring of its own in
 // shared memory through which 64 of the keys and then its half of all values pass by cp.async, so that there are two
-// barriers a chunk and bytes always in flight. Scores: eight threads a position, thread t with lanes 4t .. 4t+3 of the
-// law for two positions and all heads at once. The fold halves what a thread carries at each step (first positions,
-// then heads), so a score costs one shuffle less than one a value. Values: a thread has two columns of all heads and
-// goes through the positions in rising order.
+// barriers a chunk and bytes always in flight.
+// Scores: eight threads a position, thread t with lanes 4t .. 4t+3 of the law for two positions and all heads at once.
+// The fold halves what a thread carries at each step (first positions, then heads): 28 shuffles for 32 scores. Values:
+// a thread has two columns of all heads and goes through the positions in rising order.
 #pragma once
 
 #include "outrider/cuda/device/functions.cuh"
