@@ -125,6 +125,7 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Ro
   }
   is_number = __all_sync(kAllLanes, is_number);
   if (is_number) {
+    __syncwarp();  // a vote orders threads, not what they wrote
     if (spec.n_groups > 1) keep_best_groups(spec, selection, group_values, lane);
     for (uint32_t i = 0; i < spec.n_used; ++i) {
       __syncwarp();
