@@ -15,8 +15,8 @@ namespace {
 // Tasks per thread: enough that a slow core, or one that the host takes away, does not hold up the others (4 against 16:
 // decode a sixth slower on a noisy virtual machine).
 constexpr uint32_t kTasksPerThread = 16;
-// Below this many element operations a task costs less than handing it to another thread.
-constexpr uint64_t kMinTaskCost = 16384;
+// Below this many element operations a task costs little more than handing it to another thread.
+constexpr uint64_t kMinTaskCost = 65536;
 // Rows of a weight matrix in a task: at least this many, so that kernels can work on several at once.
 constexpr uint32_t kMinTaskRows = 8;
 // Larger tasks are multiples of the rows that the widest kernel takes at a time.
@@ -331,17 +331,22 @@ void CpuDevice::experts(const ExpertArgs& args) {
   matmul_for(shape.up.type);
   matmul_for(shape.down.type);
   if (shape.has_gate) matmul_for(shape.gate.type);
-  const auto blocks_of = [&](uint32_t n_matrices, uint32_t n_rows) {
-    return std::clamp(pool_.n_threads() * kTasksPerThread / n_matrices, 1U, std::max(1U, n_rows / kMinTaskRows));
+  uint64_t n_pairs = 0;
+  for (const ExpertJob& job : args.jobs) n_pairs += job.n_pairs;
+  const auto blocks_of = [&](uint32_t n_matrices, const kernels::Weights& w) {
+    const uint64_t cost = n_pairs * w.n_rows * w.k / n_jobs;  // of one matrix, on average
+    const uint64_t most = std::min<uint64_t>(cost / kMinTaskCost, w.n_rows / kMinTaskRows);
+    return static_cast<uint32_t>(
+        std::clamp<uint64_t>(pool_.n_threads() * kTasksPerThread / n_matrices, 1, std::max<uint64_t>(1, most)));
   };
   const uint32_t n_in = shape.has_gate ? 2 : 1;
-  const uint32_t in_blocks = blocks_of(n_jobs * n_in, shape.up.n_rows);
+  const uint32_t in_blocks = blocks_of(n_jobs * n_in, shape.up);
   pool_.run(n_jobs * n_in * in_blocks, [&](uint32_t task, uint32_t) {
     const auto which = task / in_blocks % n_in == 0 ? ExpertMatrix::kUp : ExpertMatrix::kGate;
     expert_block(args, which, args.jobs[task / (n_in * in_blocks)], task % in_blocks, in_blocks);
   });
   activate_experts(args);
-  const uint32_t out_blocks = blocks_of(n_jobs, shape.down.n_rows);
+  const uint32_t out_blocks = blocks_of(n_jobs, shape.down);
   pool_.run(n_jobs * out_blocks, [&](uint32_t task, uint32_t) {
     expert_block(args, ExpertMatrix::kDown, args.jobs[task / out_blocks], task % out_blocks, out_blocks);
   });
