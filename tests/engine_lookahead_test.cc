@@ -135,6 +135,7 @@ TEST_P(LookAheadMatrix, DigestIsTheSameForEveryCacheAndWidth) {
       options.slots_per_layer = slots;
       options.slot_pool = pool;
       options.lookahead = width;
+      options.lookahead_distance = width > 2 ? engine::kMaxAheadDistance : 1;
       options.io = width % 2 == 0 ? residency::IoMode::kUring : residency::IoMode::kThreads;
       options.direct = slots % 2 == 0 ? residency::DirectMode::kOff : residency::DirectMode::kAuto;
       residency::StoreCounters counters;
@@ -199,12 +200,67 @@ TEST(LookAhead, OffIsTheSameSequenceOfHitsAndMisses) {
   EXPECT_EQ(first.bytes_read, first.bytes_demand);
 }
 
+// PERF-5 with an engine: what was chosen in a run without look-ahead tells an oracle what never to guess.
+class WrongOracle final : public residency::Predictor {
+ public:
+  WrongOracle(const std::vector<std::vector<uint32_t>>& chosen, uint32_t n_layers, uint32_t n_experts)
+      : chosen_(chosen), n_layers_(n_layers), n_experts_(n_experts) {}
+  std::string_view name() const noexcept override { return "wrong"; }
+  void observe(uint32_t layer, std::span<const int32_t> /*tokens*/, std::span<const uint32_t> /*ids*/, uint32_t /*n_used*/) noexcept override {
+    if (layer + 1 == n_layers_) ++n_passes_;
+  }
+  uint32_t predict(uint32_t layer, int32_t /*token*/, std::span<uint32_t> out) noexcept override {
+    const std::vector<uint32_t>& chosen = chosen_[n_passes_ * n_layers_ + layer];
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < n_experts_ && n < out.size(); ++e) {
+      if (std::find(chosen.begin(), chosen.end(), e) == chosen.end()) out[n++] = e;
+    }
+    return n;
+  }
+
+ private:
+  const std::vector<std::vector<uint32_t>>& chosen_;  // by pass and layer
+  uint32_t n_layers_, n_experts_;
+  size_t n_passes_ = 0;
+};
+
+TEST(LookAhead, GuessesThatAreAlwaysWrongAddNoMissAndNoByte) {
+  const test::TempModel file(routed_model(4, 16, 3));
+  const model::Model model = model::open(file.path());
+  const std::vector<int32_t> ids = prompt_ids(96, 60);
+  EngineOptions options;
+  options.context = 64;
+  options.slots_per_layer = 8;
+  std::vector<std::vector<uint32_t>> chosen;
+  const auto run = [&](engine::Engine& engine) {
+    for (const int32_t id : ids) engine.prefill(0, {&id, 1});
+    return engine.counters().experts;
+  };
+  engine::Engine off(model, options);
+  off.set_routing_observer([&](const engine::Routing& routing) { chosen.emplace_back(routing.ids.begin(), routing.ids.end()); });
+  const residency::StoreCounters want = run(off);
+  for (const uint32_t width : {1U, 4U, 8U, engine::kLookAheadAuto}) {
+    WrongOracle oracle(chosen, model.n_moe_layers(), 16);
+    options.lookahead = width;
+    options.guesses = &oracle;
+    engine::Engine misled(model, options);
+    const residency::StoreCounters got = run(misled);
+    EXPECT_EQ(got.misses, want.misses) << width;
+    EXPECT_EQ(got.bytes_read, want.bytes_read) << width;
+    EXPECT_EQ(got.bytes_demand, want.bytes_demand) << width;
+  }
+}
+
 TEST(LookAhead, WidthIsCheckedAndOffInADenseModel) {
   const test::TempModel file(routed_model(2, 16, 2));
   const model::Model model = model::open(file.path());
   EngineOptions options;
   options.lookahead = 17;
   EXPECT_EQ(test::error_of([&] { engine::resolve(model, options); }), "look-ahead width is 17, wanted 0..16");
+  options.lookahead = 4;
+  options.lookahead_distance = 3;
+  EXPECT_EQ(test::error_of([&] { engine::resolve(model, options); }), "look-ahead distance is 3, wanted 1..2");
+  options.lookahead_distance = 1;
   test::TinyModel dense_tiny = routed_model(2, 0, 0);
   dense_tiny.arch = "llama";
   dense_tiny.qk_norm = false;

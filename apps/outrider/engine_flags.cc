@@ -79,6 +79,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("--evict", flags.evict, "Which expert leaves a full cache")->check(CLI::IsMember(policies))->capture_default_str();
   command.add_option("--lfu-half-life", flags.lfu_half_life, "Tokens in which the counts of --evict lfu halve")->check(number_in(1, 1e9))->capture_default_str();
   command.add_option("--lookahead", flags.lookahead, "Experts guessed ahead for each token: a number, auto (what pays) or off")->check(check_lookahead)->capture_default_str();
+  command.add_option("--lookahead-distance", flags.lookahead_distance, "MoE layers ahead at most; 2 is an experiment")->check(CLI::Range(1U, engine::kMaxAheadDistance))->capture_default_str();
   command.add_option("--io", flags.io, "How experts are read")->check(CLI::IsMember({"auto", "uring", "threads"}))->capture_default_str();
   command.add_option("--direct", flags.direct, "Reads past the page cache")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
   command.add_option("--queue-depth", flags.queue_depth, "Reads in flight (default: what the kept probe found to be enough, else 16)")->check(CLI::Range(1, 1024));
@@ -113,6 +114,7 @@ engine::EngineOptions engine_options(const EngineFlags& flags) {
   options.direct = choose<DirectMode>(flags.direct, {{"auto", DirectMode::kAuto}, {"on", DirectMode::kOn}, {"off", DirectMode::kOff}});
   if (flags.queue_depth != 0) options.queue_depth = flags.queue_depth;
   options.lookahead = *parse_lookahead(flags.lookahead);
+  options.lookahead_distance = flags.lookahead_distance;
   return options;
 }
 
@@ -207,6 +209,8 @@ residency::StoreCounters operator-(const residency::StoreCounters& a, const resi
   out.reads -= b.reads;
   out.read_retries -= b.read_retries;
   out.stall_ns -= b.stall_ns;
+  out.idle_ns -= b.idle_ns;
+  out.hideable_ns -= b.hideable_ns;
   return out;
 }
 
@@ -218,6 +222,7 @@ Json experts_json(const LoadedModel& loaded, const residency::StoreCounters& cou
   out["misses"] = counters.misses;
   out["bytes_read"] = counters.bytes_read;
   out["stall_ms"] = static_cast<double>(counters.stall_ns) / 1e6;
+  out["hideable_ms"] = static_cast<double>(counters.hideable_ns) / 1e6;
   out["lookahead"] = {{"width", loaded.engine->lookahead_width()},
                       {"predicted", counters.predicted},
                       {"used", counters.predicted_used},

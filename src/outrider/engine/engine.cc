@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "outrider/base/check.h"
+#include "outrider/base/cpu.h"
 #include "outrider/engine/cpu_device.h"
 #include "outrider/engine/embedding_rows.h"
 #include "outrider/engine/layers.h"
@@ -50,7 +51,12 @@ struct Engine::Impl {
         kv_memory(device.allocate(kv.total_bytes, "KV cache")),
         store(make_store(model, options)),
         ahead(store && options.lookahead != 0
-                  ? std::make_unique<LookAhead>(model.spec, model.n_moe_layers(), options.lookahead, *store)
+                  ? std::make_unique<LookAhead>(model.spec, model.n_moe_layers(),
+                                                LookAheadOptions{.width = options.lookahead,
+                                                                 .distance = options.lookahead_distance,
+                                                                 .cpu_is_full = options.n_threads >= core_budget().default_threads,
+                                                                 .only = options.guesses},
+                                                *store)
                   : nullptr),
         embedding_rows(options.embedding_on_drive
                            ? std::make_unique<EmbeddingRows>(model, options.chunk, options.faults)

@@ -24,12 +24,14 @@
 #include "outrider/engine/pass_observer.h"
 #include "outrider/model/model.h"
 #include "outrider/residency/expert_store.h"
+#include "outrider/residency/predictor.h"
 
 namespace outrider::engine {
 
 inline constexpr uint32_t kMaxLookAhead = 16;
 inline constexpr uint32_t kLookAheadAuto = UINT32_MAX;
 inline constexpr uint64_t kTokenTableBytes = 8U << 20;  // most of the token predictor, in memory and when it is kept
+inline constexpr uint32_t kMaxAheadDistance = 2;
 
 struct EngineOptions {
   uint32_t context = 0;      // positions per sequence; 0 = min(the model's context_length, 4096)
@@ -52,6 +54,8 @@ struct EngineOptions {
   // Experts guessed ahead for each row: 0 = off, 1..kMaxLookAhead, or kLookAheadAuto: what pays, decided and decided again
   // from measurements. Never changes a bit.
   uint32_t lookahead = 0;
+  uint32_t lookahead_distance = 1;  // MoE layers ahead at most, 1..kMaxAheadDistance
+  residency::Predictor* guesses = nullptr;  // tests and measurements: guesses in place of all predictors; outlives the engine
   io::FaultPlan* faults = nullptr;  // tests and measurements: makes the drive of the experts slow or bad; outlives the engine
   const std::atomic<bool>* cancel = nullptr;  // looked at between layers: true -> Error(kCancelled)
 };
@@ -103,9 +107,10 @@ struct EngineCounters {
   residency::StoreCounters experts;  // all zero in a dense model
 };
 
-// Guesses against what was chosen, for guesses of `width` experts a row.
+// Guesses against what was chosen, for guesses of `width` experts a row, made `distance` MoE layers ahead.
 struct LookAheadScore {
   uint32_t width = 0;
+  uint32_t distance = 1;
   double precision = 0;  // share of the guessed experts that were chosen
   double coverage = 0;   // share of the chosen experts that were guessed
   double in_time = 0;    // of the guessed and chosen, the share that was resident when demanded
@@ -162,7 +167,8 @@ class Engine {
   PhaseTimes phase_times() const noexcept;
   io::ReadLatency read_latency() const noexcept;  // of expert reads
 
-  // Of widths 1, 2, ... of the guesses that the arbiter took; empty when look-ahead is off.
+  // Of distances 1, 2, ..., and of widths 1, 2, ... in each, of the guesses that the arbiter took; empty when look-ahead is
+  // off.
   std::vector<LookAheadScore> lookahead_scores() const;
   uint32_t lookahead_width() const noexcept;  // 0: off
   std::string lookahead_report() const;       // one line; empty when off

@@ -133,37 +133,44 @@ void tell_demand(const PassContext& pass, uint32_t moe_idx, uint32_t n_rows, uin
   for (PassObserver* watcher : pass.watchers) watcher->demand(demand);
 }
 
-// Guesses for the MoE layer that follows this one, from the state after this layer's attention.
-void look_ahead(const PassContext& pass, uint32_t layer_idx) {
-  if (pass.ahead == nullptr || layer_idx + 1 >= pass.spec.n_layers) return;
-  const DeviceLayer& next = pass.weights.layers[layer_idx + 1];
-  if (!next.is_moe) return;
+// The ids of a later layer's router on this layer's post-attention state; empty when the numbers went wrong, which is for
+// that layer itself to tell.
+std::span<const uint32_t> router_guess(const PassContext& pass, const DeviceLayer& later) {
   const WorkBuffers& work = pass.work;
-  std::span<const uint32_t> router_ids;
-  if (pass.ahead->wants_router(next.moe_idx)) {
-    const std::span<const uint32_t> rows = pass.ahead->rows();
-    const auto n_rows = static_cast<uint32_t>(rows.size());
-    pass.device.norm({.x = work.x,
-                      .row_idx = rows.data(),
-                      .weight = next.ffn_norm,
-                      .eps = pass.spec.eps,
-                      .n_rows = n_rows,
-                      .quantize = next.router.wants_quantized(),
-                      .y = work.ahead_in});
-    const LinearOp router = {&next.router, work.ahead_logits};
-    pass.device.linear({&router, 1}, work.ahead_in, n_rows);
-    kernels::RouterSpec spec = pass.spec.router;
-    spec.n_used = LookAhead::router_width(pass.spec);
-    const uint32_t bad_row = pass.device.route({.spec = spec,
-                                                .logits = work.ahead_logits,
-                                                .selection_bias = next.selection_bias,
-                                                .n_rows = n_rows,
-                                                .ids = work.ahead_ids,
-                                                .weights = work.ahead_weights});
-    // Numbers gone wrong are for the layer itself to tell.
-    if (bad_row == n_rows) router_ids = {work.ahead_ids, static_cast<size_t>(n_rows) * spec.n_used};
+  const std::span<const uint32_t> rows = pass.ahead->rows();
+  const auto n_rows = static_cast<uint32_t>(rows.size());
+  pass.device.norm({.x = work.x,
+                    .row_idx = rows.data(),
+                    .weight = later.ffn_norm,
+                    .eps = pass.spec.eps,
+                    .n_rows = n_rows,
+                    .quantize = later.router.wants_quantized(),
+                    .y = work.ahead_in});
+  const LinearOp router = {&later.router, work.ahead_logits};
+  pass.device.linear({&router, 1}, work.ahead_in, n_rows);
+  kernels::RouterSpec spec = pass.spec.router;
+  spec.n_used = LookAhead::router_width(pass.spec);
+  const uint32_t bad_row = pass.device.route({.spec = spec,
+                                              .logits = work.ahead_logits,
+                                              .selection_bias = later.selection_bias,
+                                              .n_rows = n_rows,
+                                              .ids = work.ahead_ids,
+                                              .weights = work.ahead_weights});
+  if (bad_row < n_rows) return {};
+  return {work.ahead_ids, static_cast<size_t>(n_rows) * spec.n_used};
+}
+
+// Guesses for the MoE layers that follow this one, from the state after this layer's attention.
+void look_ahead(const PassContext& pass, uint32_t layer_idx) {
+  if (pass.ahead == nullptr) return;
+  const uint32_t n_layers = pass.spec.n_layers;
+  for (uint32_t distance = 1; distance <= kMaxAheadDistance && layer_idx + distance < n_layers; ++distance) {
+    const DeviceLayer& later = pass.weights.layers[layer_idx + distance];
+    if (!later.is_moe || !pass.ahead->wants_guess(later.moe_idx, distance)) break;
+    std::span<const uint32_t> router_ids;
+    if (pass.ahead->wants_router(later.moe_idx, distance)) router_ids = router_guess(pass, later);
+    pass.ahead->guess(later.moe_idx, distance, router_ids);
   }
-  pass.ahead->guess(next.moe_idx, router_ids);
   pass.clock.mark(&PhaseTimes::router);
 }
 
@@ -263,6 +270,7 @@ void run_layer(const PassContext& pass, uint32_t layer_idx, uint32_t n_rows) {
 
 void run_layers(const PassContext& pass, uint32_t n_rows) {
   const WorkBuffers& work = pass.work;
+  if (pass.store != nullptr) pass.store->begin_step();
   if (pass.ahead != nullptr) pass.ahead->begin_pass({work.tokens, n_rows});
   if (pass.embedding_rows != nullptr) {
     pass.device.embed(pass.embedding_rows->read({work.tokens, n_rows}), pass.embedding_rows->row_numbers(n_rows), work.x);

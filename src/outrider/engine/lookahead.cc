@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "outrider/base/check.h"
 
@@ -18,32 +19,50 @@ constexpr float kGoodEnough = 0.25F;      // ... or than this, when chance is hi
 constexpr uint32_t kQuietAfter = 8;       // decisions for nothing, until a layer is only probed
 constexpr uint32_t kProbeEvery = 16;      // passes
 constexpr uint32_t kSleepAfter = 64;      // passes without a miss
-constexpr double kDisplacement = 0.05;    // of a slab's time: what a guess costs by what it pushed out
+constexpr float kPriorWeight = 2;
+constexpr uint32_t kFirst = 2;            // absent guesses of a row by which predictors are compared
+constexpr float kFirstShare = 1.0F / 128;
+constexpr float kBlendBonus = 0.03F;      // the blend is hardly ever the wrong choice; its rivals need more than luck
+constexpr float kSureEnough = 0.005F;     // no predictor is believed beyond that
+
+float log_odds(float chance) noexcept {
+  const float clamped = std::clamp(chance, kSureEnough, 1 - kSureEnough);
+  return std::log(clamped / (1 - clamped));
+}
 
 }  // namespace
 
-void LookAhead::Share::add(bool hit) noexcept {
-  if (n < UINT32_MAX) ++n;
-  value += std::max(kNewShare, 1.0F / static_cast<float>(n)) * ((hit ? 1.0F : 0.0F) - value);
+float LookAhead::Share::careful(float guess) const noexcept {
+  const auto seen = static_cast<float>(std::min(n, 32U));
+  return (value * seen + guess * kPriorWeight) / (seen + kPriorWeight);
 }
 
-LookAhead::LookAhead(const model::ModelSpec& spec, uint32_t n_moe_layers, uint32_t width, residency::ExpertStore& store)
-    : n_experts_(spec.router.n_experts),
+void LookAhead::Share::add(bool hit, float newest) noexcept {
+  if (n < UINT32_MAX) ++n;
+  value += std::max(newest, 1.0F / static_cast<float>(n)) * ((hit ? 1.0F : 0.0F) - value);
+}
+
+LookAhead::LookAhead(const model::ModelSpec& spec, uint32_t n_moe_layers, const LookAheadOptions& options, residency::ExpertStore& store)
+    : n_layers_(n_moe_layers),
+      n_experts_(spec.router.n_experts),
       n_used_(spec.router.n_used),
-      width_(width),
       max_width_(router_width(spec)),
+      options_(options),
       store_(store),
       token_(residency::make_token_predictor(n_moe_layers, n_experts_, spec.n_vocab, kTokenTableBytes)),
       recent_(residency::make_recent_predictor(n_moe_layers, n_experts_)),
-      layers_(n_moe_layers),
+      views_(size_t{n_moe_layers} * kMaxAheadDistance),
+      absent_(size_t{n_moe_layers} * kMaxAheadDistance * n_experts_, 0),
       n_votes_(n_experts_, 0) {
+  OUTRIDER_CHECK(options.distance >= 1 && options.distance <= kMaxAheadDistance, "distance {}", options.distance);
+  odds_.assign(n_experts_, 0);
   union_.reserve(kMaxAheadRows * kMaxLookAhead);
 }
 
 uint64_t LookAhead::n_bytes(const model::ModelSpec& spec, uint32_t n_moe_layers) noexcept {
   const uint32_t n_experts = spec.router.n_experts;
   return residency::token_predictor_bytes(n_moe_layers, n_experts, spec.n_vocab, kTokenTableBytes) +
-         uint64_t{n_moe_layers} * (sizeof(LayerState) + n_experts * sizeof(float));
+         uint64_t{n_moe_layers} * (kMaxAheadDistance * (sizeof(View) + n_experts) + n_experts * sizeof(float));
 }
 
 uint32_t LookAhead::router_width(const model::ModelSpec& spec) noexcept {
@@ -57,55 +76,104 @@ void LookAhead::begin_pass(std::span<const int32_t> tokens) noexcept {
   const uint64_t misses = store_.counters().misses;
   if (misses != last_misses_) last_miss_pass_ = n_passes_;
   last_misses_ = misses;
-  asleep_ = width_ == kLookAheadAuto && n_passes_ - last_miss_pass_ > kSleepAfter;
+  asleep_ = options_.width == kLookAheadAuto && n_passes_ - last_miss_pass_ > kSleepAfter;
   n_rows_ = static_cast<uint32_t>(std::min<size_t>(tokens.size(), kMaxAheadRows));
   for (uint32_t i = 0; i < n_rows_; ++i) rows_[i] = static_cast<uint32_t>(i * tokens.size() / n_rows_);
-  for (LayerState& layer : layers_) {
-    layer.chosen = kNothing;
-    for (KindState& kind : layer.kinds) kind.n_ids = {};
+  for (View& each : views_) {
+    each.chosen = kNothing;
+    for (KindState& kind : each.kinds) kind.n_ids = {};
   }
-  if (!layers_.empty()) guess(0, {});
+  for (uint32_t distance = 1; distance <= options_.distance; ++distance) {
+    if (wants_guess(distance - 1, distance)) guess(distance - 1, distance, {});
+  }
 }
 
 bool LookAhead::is_probing() const noexcept { return n_passes_ % kProbeEvery == 0; }
 
-bool LookAhead::wants_router(uint32_t moe_layer) noexcept {
-  if (asleep_ || !fits_) return false;
-  return layers_[moe_layer].n_quiet < kQuietAfter || is_probing();
+// A pass of many rows demands so much that one layer ahead is plenty.
+bool LookAhead::wants_guess(uint32_t moe_layer, uint32_t distance) const noexcept {
+  return moe_layer < n_layers_ && distance <= options_.distance && !asleep_ && fits_ && (distance == 1 || n_rows_ == 1);
 }
 
-void LookAhead::set_guess(KindState& kind, uint32_t moe_layer, uint32_t row, std::span<const uint32_t> ids) noexcept {
+bool LookAhead::wants_router(uint32_t moe_layer, uint32_t distance) const noexcept {
+  if (!wants_guess(moe_layer, distance) || options_.only != nullptr) return false;
+  return view(moe_layer, distance).n_quiet < kQuietAfter || is_probing();
+}
+
+// Which experts of the layer are absent, neither there nor on their way.
+void LookAhead::look_around(uint32_t moe_layer, uint32_t distance) noexcept {
+  const std::span<uint8_t> is_absent = absent(moe_layer, distance);
+  for (uint32_t expert = 0; expert < n_experts_; ++expert) is_absent[expert] = store_.has_place(moe_layer, expert) ? 0 : 1;
+}
+
+void LookAhead::set_guess(KindState& kind, uint32_t row, std::span<const uint32_t> ids, std::span<const uint8_t> absent) noexcept {
   kind.n_ids[row] = static_cast<uint8_t>(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     kind.ids[row][i] = ids[i];
-    kind.absent[row][i] = !store_.is_resident(moe_layer, ids[i]);
+    kind.absent[row][i] = absent[ids[i]] != 0;
   }
 }
 
-void LookAhead::guess(uint32_t moe_layer, std::span<const uint32_t> router_ids) noexcept {
-  if (asleep_ || !fits_) return;
-  LayerState& layer = layers_[moe_layer];
-  const bool is_quiet = layer.n_quiet >= kQuietAfter && !is_probing();
-  store_.predict(moe_layer, {});  // the idle clock runs whether or not anything is predicted
-  if (is_quiet) return;
-  std::array<uint32_t, kMaxLookAhead> ids;
-  for (uint32_t row = 0; row < n_rows_; ++row) {
-    if (!router_ids.empty()) set_guess(layer.kinds[kRouter], moe_layer, row, router_ids.subspan(size_t{row} * max_width_, max_width_));
-    const int32_t token = tokens_[rows_[row]];
-    const std::span out = std::span(ids).first(max_width_);
-    set_guess(layer.kinds[kToken], moe_layer, row, out.first(token_->predict(moe_layer, token, out)));
-    set_guess(layer.kinds[kRecent], moe_layer, row, out.first(recent_->predict(moe_layer, token, out)));
-  }
-  layer.chosen = layer.best = most_precise(layer);
-  if (layer.chosen == kNothing) return;  // nothing is known yet
-  const KindState& kind = layer.kinds[layer.chosen];
-  const uint32_t width = width_ == kLookAheadAuto ? worthwhile_width(kind, moe_layer) : fixed_width(kind);
-  if (width == 0) {
-    ++layer.n_quiet;
+void LookAhead::guess(uint32_t moe_layer, uint32_t distance, std::span<const uint32_t> router_ids) noexcept {
+  View& from = view(moe_layer, distance);
+  if (distance == 1) spare_ns_ = 0;
+  const bool is_quiet = from.n_quiet >= kQuietAfter && !is_probing();
+  if (is_quiet) {
+    if (distance == 1) spare_ns_ = store_.ahead_times(moe_layer).idle_ns;
     return;
   }
-  layer.n_quiet = 0;
+  store_.predict(moe_layer, {});  // what has landed shows
+  look_around(moe_layer, distance);
+  const std::span<const uint8_t> is_absent = absent(moe_layer, distance);
+  std::array<uint32_t, kMaxLookAhead> ids;
+  const std::span out = std::span(ids).first(max_width_);
+  for (uint32_t row = 0; row < n_rows_; ++row) {
+    const int32_t token = tokens_[rows_[row]];
+    if (options_.only != nullptr) {
+      set_guess(from.kinds[kToken], row, out.first(options_.only->predict(moe_layer, token, out)), is_absent);
+      continue;
+    }
+    if (!router_ids.empty()) set_guess(from.kinds[kRouter], row, router_ids.subspan(size_t{row} * max_width_, max_width_), is_absent);
+    set_guess(from.kinds[kToken], row, out.first(token_->predict(moe_layer, token, out)), is_absent);
+    set_guess(from.kinds[kRecent], row, out.first(recent_->predict(moe_layer, token, out)), is_absent);
+    set_guess(from.kinds[kBlend], row, out.first(blend(from, row, out)), is_absent);
+  }
+  from.chosen = from.best = most_precise(from);
+  if (from.chosen == kNothing) return;  // nothing is known yet
+  const KindState& kind = from.kinds[from.chosen];
+  const uint32_t width = options_.width == kLookAheadAuto ? auto_width(from, kind, moe_layer, distance) : fixed_width(kind);
+  if (width == 0) {
+    // A layer whose guesses are all there has decided nothing.
+    if (has_absent(kind)) ++from.n_quiet;
+    return;
+  }
+  from.n_quiet = 0;
   predict(moe_layer, kind, width);
+}
+
+// What all predictors say together: each expert's odds by the rank that every one of them gave it, or by having none, as
+// if they were independent. By rank, how often a predictor is right is known.
+uint32_t LookAhead::blend(const View& view, uint32_t row, std::span<uint32_t> out) noexcept {
+  std::ranges::fill(odds_, 0.0F);
+  uint32_t n_known = 0;
+  for (const Kind kind : {kRouter, kToken, kRecent}) {
+    const KindState& state = view.kinds[kind];
+    const uint32_t n_ids = state.n_ids[row];
+    if (n_ids == 0 || n_ids == n_experts_ || state.right[0].n < kFewSamples) continue;
+    ++n_known;
+    const float chance = static_cast<float>(n_used_) / static_cast<float>(n_experts_);
+    float n_right = 0;
+    for (uint32_t rank = 0; rank < n_ids; ++rank) n_right += state.right[rank].careful(chance);
+    const float unnamed = log_odds((static_cast<float>(n_used_) - n_right) / static_cast<float>(n_experts_ - n_ids));
+    for (uint32_t rank = 0; rank < n_ids; ++rank) odds_[state.ids[row][rank]] += log_odds(state.right[rank].careful(chance)) - unnamed;
+  }
+  if (n_known < 2) return 0;
+  // Those that nobody named are all alike, at 0.
+  return residency::top_scores(odds_, out);
+}
+
+bool LookAhead::has_absent(const KindState& kind) noexcept {
+  return std::any_of(kind.absent[0].begin(), kind.absent[0].begin() + kind.n_ids[0], [](bool absent) { return absent; });
 }
 
 float LookAhead::precision(const KindState& kind, uint32_t width) const noexcept {
@@ -115,14 +183,16 @@ float LookAhead::precision(const KindState& kind, uint32_t width) const noexcept
 }
 
 // Of those that have guessed for this demand and have been scored a few times.
-LookAhead::Kind LookAhead::most_precise(const LayerState& layer) const noexcept {
-  const uint32_t width = std::min(width_ == kLookAheadAuto ? n_used_ : width_, max_width_);
+LookAhead::Kind LookAhead::most_precise(const View& view) const noexcept {
+  const uint32_t width = std::min(options_.width == kLookAheadAuto ? n_used_ : options_.width, max_width_);
   Kind best = kNothing;
   float best_precision = 0;
-  for (const Kind kind : {kRouter, kToken, kRecent}) {
-    const KindState& state = layer.kinds[kind];
+  for (const Kind kind : {kBlend, kRouter, kToken, kRecent}) {
+    const KindState& state = view.kinds[kind];
     if (state.n_ids[0] == 0 || state.right[0].n < kFewSamples) continue;
-    const float value = precision(state, width);
+    // What counts is how right they are about experts that are not there; before that is known, about all.
+    const bool is_known = state.first_needed.n >= kFirst * kFewSamples;
+    const float value = (is_known ? state.first_needed.value : precision(state, width)) + (kind == kBlend ? kBlendBonus : 0);
     if (best == kNothing || value > best_precision) {
       best = kind;
       best_precision = value;
@@ -133,12 +203,14 @@ LookAhead::Kind LookAhead::most_precise(const LayerState& layer) const noexcept 
 
 // The width that was asked for, unless guesses that had to be read were about as right as chance.
 uint32_t LookAhead::fixed_width(const KindState& kind) const noexcept {
-  const uint32_t width = std::min(width_, max_width_);
+  const uint32_t width = std::min(options_.width, max_width_);
   float sum = 0;
   uint32_t n_known = 0;
   for (uint32_t rank = 0; rank < width; ++rank) {
-    if (kind.needed[rank].n < kFewSamples) continue;
-    sum += kind.needed[rank].value;
+    // Before one knows how right they are about absent experts: how right they are about all.
+    const Share& share = kind.needed[rank].n < kFewSamples ? kind.right[rank] : kind.needed[rank];
+    if (share.n < kFewSamples) continue;
+    sum += share.value;
     ++n_known;
   }
   const float chance = static_cast<float>(n_used_) / static_cast<float>(n_experts_);
@@ -146,32 +218,28 @@ uint32_t LookAhead::fixed_width(const KindState& kind) const noexcept {
   return n_known > 0 && sum < wanted * static_cast<float>(n_known) ? 0 : width;
 }
 
-// Rank by rank: a guess that is right saves what the drive's idle time holds of its read; one that is wrong costs what
-// is left of it when the demand comes, since link and drive are serial.
-uint32_t LookAhead::worthwhile_width(const KindState& kind, uint32_t moe_layer) const noexcept {
-  const residency::AheadTimes times = store_.ahead_times(moe_layer);
-  if (times.slab_ns <= 0) return 0;  // no demand has waited yet
-  double idle_ns = times.idle_ns;
-  uint32_t width = 0;
-  bool has_gain = false;
+// guess_value.h, with what was measured. From further away only the idle time that is left over now is to be had: in
+// what follows the layer is guessed once more, and better.
+uint32_t LookAhead::auto_width(const View& view, const KindState& kind, uint32_t moe_layer, uint32_t distance) noexcept {
+  const residency::AheadTimes measured = store_.ahead_times(moe_layer);
+  const GuessTimes times = {.idle_ns = distance == 1 ? measured.idle_ns : spare_ns_,
+                            .start_ns = measured.start_ns,
+                            .slab_ns = measured.slab_ns,
+                            .cover_ns = measured.cover_ns,
+                            .piece_ns = measured.piece_ns,
+                            .copy_ns = options_.cpu_is_full ? measured.copy_ns : 0};
+  if (distance == 1) spare_ns_ = times.idle_ns;
+  std::array<RankedGuess, kMaxLookAhead> guesses;
+  uint32_t n_guesses = 0;
   for (uint32_t rank = 0; rank < kind.n_ids[0]; ++rank) {
-    if (!kind.absent[0][rank] && n_rows_ == 1) {
-      width = rank + 1;  // costs nothing: it is spared while the others come
-      continue;
-    }
     const Share& share = kind.needed[rank];
-    if (share.n < kFewSamples) {
-      if (kind.right[rank].n < kFewSamples) break;
-    }
-    const double right = share.n < kFewSamples ? kind.right[rank].value / 2 : share.value;
-    const double hidden_ns = std::clamp(idle_ns, 0.0, times.slab_ns);
-    const double gain = right * hidden_ns - (1 - right) * (times.slab_ns - hidden_ns) - kDisplacement * times.slab_ns;
-    if (gain <= 0) break;
-    has_gain = true;
-    width = rank + 1;
-    idle_ns -= times.slab_ns;
+    if (share.n < kFewSamples && kind.right[rank].n < kFewSamples) break;
+    guesses[n_guesses++] = {.is_free = !kind.absent[0][rank] && n_rows_ == 1,
+                            .right = share.n < kFewSamples ? kind.right[rank].value / 2 : share.value};
   }
-  return has_gain ? width : 0;
+  const GuessChoice choice = worthwhile_guesses({guesses.data(), n_guesses}, view.n_others, times);
+  spare_ns_ = std::max(0.0, spare_ns_ - choice.read_ns);
+  return choice.width;
 }
 
 // The guesses of all rows together, those first that most rows share.
@@ -196,73 +264,99 @@ void LookAhead::predict(uint32_t moe_layer, const KindState& kind, uint32_t widt
 
 void LookAhead::demand(uint32_t moe_layer, std::span<const uint32_t> ids, uint32_t n_distinct) noexcept {
   if (asleep_) return;
-  LayerState& layer = layers_[moe_layer];
-  for (uint32_t row = 0; row < n_rows_; ++row) {
-    const std::span<const uint32_t> chosen = ids.subspan(size_t{rows_[row]} * n_used_, n_used_);
-    for (KindState& kind : layer.kinds) {
-      for (uint32_t rank = 0; rank < kind.n_ids[row]; ++rank) {
-        const bool hit = std::find(chosen.begin(), chosen.end(), kind.ids[row][rank]) != chosen.end();
-        kind.right[rank].add(hit);
-        if (kind.absent[row][rank]) kind.needed[rank].add(hit);
-      }
+  for (uint32_t distance = 1; distance <= options_.distance; ++distance) {
+    View& from = view(moe_layer, distance);
+    for (uint32_t row = 0; row < n_rows_; ++row) {
+      const std::span<const uint32_t> chosen = ids.subspan(size_t{rows_[row]} * n_used_, n_used_);
+      learn(from, row, chosen, absent(moe_layer, distance));
+      score(from, scores_[distance - 1], row, chosen);
     }
-    score(layer, row, chosen);
   }
-  token_->observe(moe_layer, tokens_, ids, n_used_);
-  recent_->observe(moe_layer, tokens_, ids, n_used_);
+  if (options_.only != nullptr) {
+    options_.only->observe(moe_layer, tokens_, ids, n_used_);
+  } else {
+    token_->observe(moe_layer, tokens_, ids, n_used_);
+    recent_->observe(moe_layer, tokens_, ids, n_used_);
+  }
   // Guesses for a demand that does not fit would push out what it needs, too.
   if (n_distinct > store_.slots_per_layer()) fits_ = false;
 }
 
-void LookAhead::score(const LayerState& layer, uint32_t row, std::span<const uint32_t> chosen) noexcept {
-  if (layer.chosen == kNothing) return;
-  const KindState& kind = layer.kinds[layer.chosen];
-  ++n_scored_rows_;
+void LookAhead::learn(View& view, uint32_t row, std::span<const uint32_t> chosen, std::span<const uint8_t> absent) noexcept {
+  for (KindState& kind : view.kinds) {
+    uint32_t n_absent = 0;
+    for (uint32_t rank = 0; rank < kind.n_ids[row]; ++rank) {
+      const bool hit = std::find(chosen.begin(), chosen.end(), kind.ids[row][rank]) != chosen.end();
+      kind.right[rank].add(hit);
+      if (!kind.absent[row][rank]) continue;
+      kind.needed[rank].add(hit);
+      if (n_absent++ < kFirst) kind.first_needed.add(hit, kFirstShare);
+    }
+  }
+  if (view.chosen == kNothing) return;
+  const KindState& kind = view.kinds[view.chosen];
+  const std::span<const uint32_t> named(kind.ids[row].data(), kind.n_ids[row]);
+  float n_others = 0;
+  for (const uint32_t expert : chosen) {
+    if (absent[expert] != 0 && std::find(named.begin(), named.end(), expert) == named.end()) ++n_others;
+  }
+  view.n_others = view.has_others ? view.n_others + kNewShare * (n_others - view.n_others) : n_others;
+  view.has_others = true;
+}
+
+void LookAhead::score(const View& view, DistanceScore& score, uint32_t row, std::span<const uint32_t> chosen) noexcept {
+  if (view.chosen == kNothing) return;
+  const KindState& kind = view.kinds[view.chosen];
+  ++score.n_rows;
   for (uint32_t rank = 0; rank < kind.n_ids[row]; ++rank) {
     const uint32_t expert = kind.ids[row][rank];
-    RankScore& score = ranks_[rank];
-    ++score.guessed;
+    RankScore& at = score.ranks[rank];
+    ++at.guessed;
     if (std::find(chosen.begin(), chosen.end(), expert) == chosen.end()) continue;
-    ++score.right;
-    score.in_time += store_.was_resident(expert) ? 1 : 0;
+    ++at.right;
+    at.in_time += store_.was_resident(expert) ? 1 : 0;
   }
 }
 
 std::vector<LookAheadScore> LookAhead::scores() const {
   std::vector<LookAheadScore> out;
-  RankScore sum;
-  for (uint32_t width = 1; width <= max_width_; ++width) {
-    const RankScore& rank = ranks_[width - 1];
-    sum.guessed += rank.guessed;
-    sum.right += rank.right;
-    sum.in_time += rank.in_time;
-    const auto share = [](uint64_t part, uint64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; };
-    out.push_back({.width = width,
-                   .precision = share(sum.right, sum.guessed),
-                   .coverage = share(sum.right, n_scored_rows_ * n_used_),
-                   .in_time = share(sum.in_time, sum.right)});
+  const auto share = [](uint64_t part, uint64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; };
+  for (uint32_t distance = 1; distance <= options_.distance; ++distance) {
+    const DistanceScore& score = scores_[distance - 1];
+    RankScore sum;
+    for (uint32_t width = 1; width <= max_width_; ++width) {
+      const RankScore& rank = score.ranks[width - 1];
+      sum.guessed += rank.guessed;
+      sum.right += rank.right;
+      sum.in_time += rank.in_time;
+      out.push_back({.width = width,
+                     .distance = distance,
+                     .precision = share(sum.right, sum.guessed),
+                     .coverage = share(sum.right, score.n_rows * n_used_),
+                     .in_time = share(sum.in_time, sum.right)});
+    }
   }
   return out;
 }
 
 uint32_t LookAhead::width() const noexcept {
-  if (width_ != kLookAheadAuto) return width_;
+  if (options_.width != kLookAheadAuto) return options_.width;
   return n_guesses_ == 0 ? 0 : static_cast<uint32_t>((n_guessed_ids_ + n_guesses_ / 2) / n_guesses_);
 }
 
 std::string LookAhead::report() const {
-  std::array<uint32_t, kKinds + 1> n_layers = {};
+  std::array<uint32_t, kKinds + 1> n_views = {};
   double idle_ns = 0;
-  for (uint32_t i = 0; i < layers_.size(); ++i) {
-    const LayerState& layer = layers_[i];
-    ++n_layers[layer.n_quiet >= kQuietAfter ? kNothing : layer.best];
-    idle_ns += store_.ahead_times(i).idle_ns / static_cast<double>(layers_.size());
+  for (uint32_t i = 0; i < n_layers_; ++i) {
+    const View& near = view(i, 1);
+    ++n_views[near.n_quiet >= kQuietAfter ? kNothing : near.best];
+    idle_ns += store_.ahead_times(i).idle_ns / n_layers_;
   }
-  const double slab_ns = layers_.empty() ? 0 : store_.ahead_times(0).slab_ns;
-  return fmt::format("look-ahead {}: layers by router {}, token {}, recent {}, off {}; mean width {}; drive idle {:.3f} ms a layer, {:.3f} ms a slab{}",
-                     width_ == kLookAheadAuto ? "auto" : fmt::format("{}", width_), n_layers[kRouter], n_layers[kToken],
-                     n_layers[kRecent], n_layers[kNothing], width(), idle_ns / 1e6, slab_ns / 1e6,
-                     asleep_ ? "; asleep: all that is demanded is resident" : "");
+  const residency::AheadTimes times = n_layers_ == 0 ? residency::AheadTimes() : store_.ahead_times(0);
+  return fmt::format("look-ahead {}: layers by router {}, token {}, recent {}, blend {}, off {}; mean width {}; drive idle {:.3f} ms a layer, a demand takes {:.3f} ms + {:.3f} ms a slab, {:.3f} ms covered; copying {:.3f} ms a slab{}",
+                     options_.width == kLookAheadAuto ? "auto" : fmt::format("{}", options_.width), n_views[kRouter], n_views[kToken],
+                     n_views[kRecent], n_views[kBlend], n_views[kNothing], width(), idle_ns / 1e6, times.start_ns / 1e6, times.slab_ns / 1e6, times.cover_ns / 1e6,
+                     times.copy_ns / 1e6, asleep_ ? "; asleep: all that is demanded is resident" : "");
 }
 
 }  // namespace outrider::engine

@@ -56,6 +56,7 @@ EngineOptions resolve(const model::Model& model, EngineOptions options) {
   }
   check_kv(spec, options);
   if (options.lookahead != kLookAheadAuto) check_range("look-ahead width", options.lookahead, 0, kMaxLookAhead);
+  check_range("look-ahead distance", options.lookahead_distance, 1, kMaxAheadDistance);
   options.chunk = static_cast<uint32_t>(
       std::min<uint64_t>(options.chunk, static_cast<uint64_t>(options.context) * options.n_sequences));
   options.logit_rows = std::min(options.logit_rows, options.chunk);

@@ -68,6 +68,7 @@ void ReadQueue::promote(ReadId id) noexcept {
   --n_pending_[static_cast<uint32_t>(entry.request.cls)];
   entry.request.cls = ReadClass::kDemand;
   ++n_pending_[static_cast<uint32_t>(ReadClass::kDemand)];
+  n_low_flying_ -= entry.n_flying;
   if (has_more) append(lines_[static_cast<uint32_t>(ReadClass::kDemand)], id.entry);
 }
 
@@ -98,6 +99,8 @@ void ReadQueue::pop_head(Line& line) noexcept {
 bool ReadQueue::take(Piece& piece) noexcept {
   for (uint32_t cls = 0; cls < kReadClasses; ++cls) {
     Line& line = lines_[cls];
+    const bool is_low = cls != static_cast<uint32_t>(ReadClass::kDemand);
+    if (is_low && n_low_flying_ >= low_depth_) return false;
     if (line.head != kNone) {
       const uint32_t idx = line.head;
       Entry& entry = entries_[idx];
@@ -112,6 +115,7 @@ bool ReadQueue::take(Piece& piece) noexcept {
       entry.taken = end;
       entry.state = State::kFlying;
       ++entry.n_flying;
+      if (is_low) ++n_low_flying_;
       // What lies behind the last wanted byte is alignment slack; it is asked for, but never alone.
       if (entry.taken >= entry.request.offset + entry.request.n_bytes) {
         entry.taken = entry.span.end;
@@ -131,6 +135,7 @@ void ReadQueue::finish(const Piece& piece, bool failed) noexcept {
   done.n_retries += piece.n_retries;
   if (piece.direct_error != 0) done.direct_error = piece.direct_error;
   --entry.n_flying;
+  if (entry.request.cls != ReadClass::kDemand) --n_low_flying_;
   if (failed) {
     if (done.status != ReadStatus::kFailed || piece.pos < entry.failed_at) {
       entry.failed_at = piece.pos;

@@ -2,7 +2,8 @@
 // Which read comes next: the pure half of the reader. Requests wait by class, are cut into pieces, and each gives one
 // completion when its last byte has landed (or when it has failed and its last piece has come back).
 // Order: demand before prediction before background, first in first out within a class; a lower class starts only while
-// nothing of a higher one is waiting or in flight, because a staged byte that delays a demanded one costs as much.
+// nothing of a higher one is waiting or in flight, because a staged byte that delays a demanded one costs as much. What
+// is in flight cannot be taken back, so the pieces that lower classes have in flight are limited (set_low_depth).
 // Memory is fixed at construction. Threads: thread-compatible (the reader's mutex guards it).
 #pragma once
 
@@ -75,6 +76,8 @@ class ReadQueue {
   // Makes a request of a lower class a demand: what is left of it goes before all lower classes. An id of the past is
   // let be.
   void promote(ReadId id) noexcept;
+  // Most pieces in flight of all classes below demand, > 0. At first there is no limit.
+  void set_low_depth(uint32_t n_pieces) noexcept { low_depth_ = n_pieces; }
   // The next piece to read; false when none may start now.
   [[nodiscard]] bool take(Piece& piece) noexcept;
   // `failed`: the piece's error says why.
@@ -122,6 +125,8 @@ class ReadQueue {
   std::vector<Entry> entries_;
   std::array<Line, kReadClasses> lines_;
   std::array<uint32_t, kReadClasses> n_pending_ = {};
+  uint32_t n_low_flying_ = 0;  // pieces of classes below demand
+  uint32_t low_depth_ = UINT32_MAX;
   uint32_t free_head_ = kNone;
   uint32_t n_free_ = 0;
   std::vector<uint32_t> done_;  // circular

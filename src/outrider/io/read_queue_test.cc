@@ -255,5 +255,31 @@ TEST(ReadQueue, EveryRequestCompletesOnceForAnyInterleaving) {
   }
 }
 
+TEST(ReadQueue, LowerClassesHaveFewPiecesInFlight) {
+  Queue q;
+  q.queue.set_low_depth(2);
+  const ReadId first = q.push(ReadClass::kPrediction, 0, 4 * kPiece, 1);
+  q.push(ReadClass::kPrediction, 5000, 10, 2);
+  EXPECT_EQ(q.take(), 0);
+  EXPECT_EQ(q.take(), 1000);
+  EXPECT_EQ(q.take(), -1);  // two are in flight
+  q.finish(0);
+  EXPECT_EQ(q.take(), 2000);
+  EXPECT_EQ(q.take(), -1);
+  // Demanded after all: its pieces count no longer, and the rest has no limit.
+  q.queue.promote(first);
+  EXPECT_EQ(q.take(), 3000);
+  EXPECT_EQ(q.take(), -1);  // the other guess waits for the demand
+  while (!q.flying.empty()) q.finish(0);
+  EXPECT_EQ(q.pop(), 1);
+  EXPECT_EQ(q.take(), 5000);
+  q.finish(0, true);
+  // What failed gave its place back.
+  q.push(ReadClass::kBackground, 6000, 2 * kPiece, 3);
+  EXPECT_EQ(q.take(), 6000);
+  EXPECT_EQ(q.take(), 7000);
+  EXPECT_EQ(q.take(), -1);
+}
+
 }  // namespace
 }  // namespace outrider::io

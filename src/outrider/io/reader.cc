@@ -2,6 +2,7 @@
 #include "outrider/io/reader.h"
 
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +47,26 @@ uint64_t now_ns() noexcept {
   return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
+// Adds what a thread has used of a processor to a sum. Owned by that thread.
+class CpuMeter {
+ public:
+  explicit CpuMeter(std::atomic<uint64_t>& sum) noexcept : sum_(sum), last_(used()) {}
+  void read() noexcept {
+    const uint64_t now = used();
+    sum_.fetch_add(now - last_, std::memory_order_relaxed);
+    last_ = now;
+  }
+
+ private:
+  static uint64_t used() noexcept {
+    timespec time = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000U + static_cast<uint64_t>(time.tv_nsec);
+  }
+  std::atomic<uint64_t>& sum_;
+  uint64_t last_;
+};
+
 }  // namespace
 
 struct Reader::Impl {
@@ -85,6 +106,7 @@ struct Reader::Impl {
   bool ring_asleep = false;            // guarded by mutex: the ring thread waits and could take more
   bool caller_waits = false;           // guarded by mutex
   std::array<std::atomic<uint64_t>, kLatencyBuckets> latency = {};  // relaxed: counters
+  std::atomic<uint64_t> cpu_ns{0};     // relaxed: a counter
   std::atomic<uint32_t> n_done{0};     // completions in the queue; release in finish(), acquire in poll()
 
   // Of the ring thread.
@@ -196,6 +218,7 @@ void Reader::Impl::leave_refused_direct(Piece& piece) const noexcept {
 }
 
 void Reader::Impl::thread_loop() noexcept {
+  CpuMeter meter(cpu_ns);
   std::unique_lock lock(mutex);
   while (!stopping) {
     Piece piece;
@@ -210,6 +233,7 @@ void Reader::Impl::thread_loop() noexcept {
       step = advance(piece, read_once(file_of(piece), piece.pos, {piece.dst, piece.end - piece.pos}, piece.direct,
                                       options.faults));
     }
+    meter.read();
     lock.lock();
     finish(piece, step == PieceStep::kFailed);
     tell_done();
@@ -263,6 +287,7 @@ void Reader::Impl::end_flights() {
 }
 
 void Reader::Impl::ring_loop() noexcept {
+  CpuMeter meter(cpu_ns);
   bool wake_armed = false;
   for (;;) {
     const bool is_stopping = take_flights();
@@ -295,6 +320,7 @@ void Reader::Impl::ring_loop() noexcept {
         over.push_back({flight_idx, step == PieceStep::kFailed});
       }
     }
+    meter.read();
     end_flights();
   }
 }
@@ -409,6 +435,12 @@ bool Reader::promote(std::span<const ReadId> ids) {
   return has_started;
 }
 
+void Reader::set_low_depth(uint32_t n_pieces) {
+  OUTRIDER_CHECK(n_pieces > 0);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->queue.set_low_depth(n_pieces);
+}
+
 uint32_t Reader::poll(std::span<ReadDone> out) {
   if (impl_->n_done.load(std::memory_order_acquire) == 0) return 0;
   const std::lock_guard lock(impl_->mutex);
@@ -432,6 +464,8 @@ uint32_t Reader::block_bytes(uint32_t file_idx) const noexcept {
 }
 bool Reader::uses_ring() const noexcept { return impl_->ring != nullptr; }
 const std::vector<std::string>& Reader::warnings() const noexcept { return impl_->warnings; }
+
+uint64_t Reader::cpu_ns() const noexcept { return impl_->cpu_ns.load(std::memory_order_relaxed); }
 
 ReadLatency Reader::latency() const noexcept {
   ReadLatency latency;

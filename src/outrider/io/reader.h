@@ -20,13 +20,15 @@
 
 namespace outrider::io {
 
+inline constexpr uint64_t kPieceBytes = 1U << 20;
+
 struct ReaderOptions {
   std::vector<std::string> files;
   IoMode io = IoMode::kAuto;
   DirectMode direct = DirectMode::kAuto;
   uint32_t queue_depth = 16;               // reads in flight at most, 1..1024 (threads: at most 16 of them)
   uint32_t max_requests = 256;             // requests between submit and their completion's collection
-  uint64_t piece_bytes = 1U << 20;         // a multiple of 64 KiB
+  uint64_t piece_bytes = kPieceBytes;         // a multiple of 64 KiB
   uint32_t max_block_bytes = 4096;         // a file whose direct reads need a larger alignment is read buffered
   FaultPlan* faults = nullptr;             // tests only; outlives the reader
 };
@@ -56,6 +58,8 @@ class Reader {
   bool cancel_all(std::span<const ReadId> ids);
   // Makes requests of a lower class demands, started or not. Returns whether anything of any had started.
   bool promote(std::span<const ReadId> ids);
+  // Most pieces in flight of reads that are no demands, > 0; ReadQueue::set_low_depth().
+  void set_low_depth(uint32_t n_pieces);
   // Completions so far, at most out.size() of them. Takes no lock when there is none.
   uint32_t poll(std::span<ReadDone> out);
   // As poll, but waits for the first one. 0 only when nothing is under way.
@@ -69,6 +73,8 @@ class Reader {
   bool uses_ring() const noexcept;
   // Of all reads so far: from when a piece was taken up to its last byte, repeats included.
   ReadLatency latency() const noexcept;
+  // Processor time of the reader's threads so far: what reading takes from others when no core is idle.
+  uint64_t cpu_ns() const noexcept;
   // What opening found, one line each.
   const std::vector<std::string>& warnings() const noexcept;
   // "FILE: read at offset O: wanted N bytes, got M: ..." of a failed completion.

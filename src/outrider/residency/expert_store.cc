@@ -84,8 +84,9 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   may_leave.reserve(layout.n_slots);
   is_demanded.assign(max_experts, 0);
   was_resident.assign(max_experts, 0);
-  times.resize(options.layers.size());
-  chance_at.resize(options.layers.size());
+  idle_ns.resize(options.layers.size());
+  cover_ns.resize(options.layers.size());
+  idle_since = Clock::now();
 }
 
 void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> experts, std::span<const uint32_t> uses) {
@@ -96,6 +97,7 @@ void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> expe
     OUTRIDER_CHECK(expert < options.layers[layer_idx].n_experts, "layer {} expert {}", layer_idx, expert);
   }
   if (!ahead.empty()) settle_ahead(layer_idx, experts);
+  const bool has_company = !ahead.empty();
   const Placer::Plan plan = placer->place(layer_idx, experts, uses);
   is_open = true;
   layer = layer_idx;
@@ -115,7 +117,8 @@ void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> expe
     ++counters.hits;
     give(first_slot + hit.slot_idx);
   }
-  note_demand_begin(n_missing == 0 ? static_cast<uint32_t>(plan.loads.size()) : 0);
+  // What guesses still have in flight would be taken for the demand's own time.
+  note_demand_begin(has_company ? 0 : static_cast<uint32_t>(plan.loads.size()));
   n_missing += static_cast<uint32_t>(plan.loads.size());
   counters.demanded += experts.size();
   counters.misses += n_missing;
@@ -287,8 +290,12 @@ std::span<const ReadySlab> ExpertStore::Impl::next() {
   OUTRIDER_CHECK(is_open);
   while (n_loading > 0) {
     collect(false);
-    if (n_loading == 0) note_demand_end(false);
+    if (n_loading == 0) {
+      note_cover();
+      note_demand_end(false);
+    }
     if (n_handed_out < ready.size() || (!error.empty() && !has_thrown) || n_loading == 0) break;
+    note_cover();
     const auto start = std::chrono::steady_clock::now();
     collect(true);
     const auto waited = std::chrono::steady_clock::now() - start;
@@ -322,6 +329,7 @@ void ExpertStore::Impl::done(std::span<const ReadySlab> slabs) noexcept {
 // Experts that still wait for a slot lapse; reads under way are waited for, since the kernel writes into their slots.
 void ExpertStore::Impl::close() noexcept {
   is_open = false;
+  note_pass_end();
   if (n_pinned == 0 && n_missing == 0 && error.empty()) return;
   for (Slot& slot : layer_slots()) slot.queue_head = slot.queue_tail = kNoExpert;
   while (n_loading > 0) collect(true);
@@ -347,6 +355,7 @@ void ExpertStore::end_step(uint32_t n_tokens) noexcept {
   impl_->placer->end_step(n_tokens);
   impl_->pump_refill();
 }
+void ExpertStore::begin_step() noexcept { impl_->idle_since = Impl::Clock::now(); }
 void ExpertStore::predict(uint32_t layer, std::span<const uint32_t> expert_ids) noexcept { impl_->predict(layer, expert_ids); }
 void ExpertStore::refill(std::vector<ExpertKey> experts) {
   impl_->refill = std::move(experts);
@@ -359,11 +368,10 @@ bool ExpertStore::is_resident(uint32_t layer, uint32_t expert) const noexcept {
   const SlotState state = impl_->slots[impl_->layout.layers[layer].first_slot + slot_idx].state;
   return state == SlotState::kResident || state == SlotState::kPinned;
 }
+bool ExpertStore::has_place(uint32_t layer, uint32_t expert) const noexcept { return impl_->placer->slot_of(layer, expert) != Placer::kNoSlot; }
 bool ExpertStore::was_resident(uint32_t expert) const noexcept { return impl_->was_resident[expert] != 0; }
 uint32_t ExpertStore::n_reads_ahead() const noexcept { return static_cast<uint32_t>(impl_->ahead.size()); }
-AheadTimes ExpertStore::ahead_times(uint32_t layer) const noexcept {
-  return {.idle_ns = impl_->times[layer].idle_ns, .slab_ns = impl_->slab_ns};
-}
+AheadTimes ExpertStore::ahead_times(uint32_t layer) const noexcept { return impl_->ahead_times(layer); }
 double ExpertStore::heat(uint32_t layer, uint32_t expert) const noexcept { return impl_->placer->heat(layer, expert); }
 const StoreCounters& ExpertStore::counters() const noexcept { return impl_->counters; }
 io::ReadLatency ExpertStore::read_latency() const noexcept { return impl_->reader->latency(); }

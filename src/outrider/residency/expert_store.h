@@ -97,14 +97,20 @@ struct StoreCounters {
   uint64_t evicted_unused = 0;                  // of those, predicted and never demanded
   uint64_t reads = 0, read_retries = 0;         // asked of the kernel; of those, repeats (interrupt, short, error)
   uint64_t stall_ns = 0;                        // compute waited for bytes
+  uint64_t idle_ns = 0;                         // before the demands, while no demanded byte was on its way
+  uint64_t hideable_ns = 0;                     // sum over demands of min(idle time before it, stall in it)
 };
 
 class LayerPass;
 
-// Measured, for whoever decides what a prediction is worth. 0 = not known yet.
+// Measured, for whoever decides what a prediction is worth, as running means. 0 = not known yet.
 struct AheadTimes {
-  double idle_ns = 0;  // from the layer's predict(), or the end of the demand before it, to the layer's demand
-  double slab_ns = 0;  // the drive's time for one slab, among those of one demand
+  double idle_ns = 0;   // before the layer's demand: since the demand before it had all its bytes, or the step began
+  double start_ns = 0;  // a demand for n slabs has its last byte after start_ns + n slab_ns
+  double slab_ns = 0;
+  double cover_ns = 0;  // of that, what passes while the hits are computed
+  double piece_ns = 0;  // of what is in flight for guesses and cannot be taken back
+  double copy_ns = 0;   // processor time that reading a slab takes
 };
 
 class ExpertStore {
@@ -119,6 +125,8 @@ class ExpertStore {
   // misses are queued before this returns. One LayerPass may be open at a time; it must not outlive the store.
   LayerPass begin(uint32_t layer, std::span<const uint32_t> expert_ids, std::span<const uint32_t> uses);
 
+  // The tokens of the next demands are known: idle time counts from here.
+  void begin_step() noexcept;
   // Tells the policies that `n_tokens` tokens have been processed (decay runs on this clock).
   void end_step(uint32_t n_tokens) noexcept;
 
@@ -132,12 +140,14 @@ class ExpertStore {
   //   a miss, dropped, when its read has not started: it becomes a demand read;
   //   taken back with its eviction, and dropped, when it was not demanded and its read has not started. A demand that
   //   must read takes back guesses for other layers likewise.
-  // A guess whose read fails frees its slot and is told nowhere. An empty list only starts the layer's idle clock.
+  // A guess whose read fails frees its slot and is told nowhere. An empty list only collects what has landed.
   void predict(uint32_t layer, std::span<const uint32_t> expert_ids) noexcept;
   // Reads these experts in the background class while slots of their layers are free, in order.
   void refill(std::vector<ExpertKey> experts);
 
   bool is_resident(uint32_t layer, uint32_t expert) const noexcept;
+  // Resident or on its way.
+  bool has_place(uint32_t layer, uint32_t expert) const noexcept;
   // Of an expert of the last begin(): whether it was resident then.
   bool was_resident(uint32_t expert) const noexcept;
   uint32_t n_reads_ahead() const noexcept;  // slabs: guesses and refills under way, as of the last call that collected

@@ -2,6 +2,7 @@
 // What the store reads before it is demanded: predictions and the refill of a warm start.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "outrider/base/check.h"
 #include "outrider/residency/expert_store_impl.h"
@@ -14,17 +15,17 @@ constexpr double kNewShare = 0.125;  // of the newest value in a running mean
 
 void blend(double& mean, double value) noexcept { mean = mean == 0 ? value : mean + kNewShare * (value - mean); }
 
-double ns_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) noexcept {
-  return static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count());
+uint64_t ns_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) noexcept {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count());
 }
 
 }  // namespace
 
 void ExpertStore::Impl::predict(uint32_t layer_idx, std::span<const uint32_t> experts) noexcept {
   looks_ahead = true;
-  chance_at[layer_idx] = Clock::now();
   collect_landed();
   if (experts.empty()) return;
+  reader->set_low_depth(pieces_in_flight(layer_idx));
   placer->expect(layer_idx, experts);
   const uint32_t first_slot = layout.layers[layer_idx].first_slot;
   const std::span<Slot> layer_slots = std::span(slots).subspan(first_slot, layout.layers[layer_idx].n_slots);
@@ -48,6 +49,25 @@ void ExpertStore::Impl::collect_landed() noexcept {
     if (n_reads < reads.size()) break;
   }
   submit_claimed();
+}
+
+// Pieces of guesses that keep the drive busy: one more than what it needs for its start-up time to be hidden.
+uint32_t ExpertStore::Impl::pieces_in_flight(uint32_t layer_idx) const noexcept {
+  const double piece_ns = drive_times.slab_ns() / layout.layers[layer_idx].n_pieces;
+  const double n_pieces = drive_times.start_ns() / std::max(piece_ns, 1.0);
+  return 1 + static_cast<uint32_t>(std::ceil(std::min(n_pieces, static_cast<double>(options.queue_depth))));
+}
+
+AheadTimes ExpertStore::Impl::ahead_times(uint32_t layer_idx) const noexcept {
+  const LayerLayout& place = layout.layers[layer_idx];
+  const double slab_ns = drive_times.slab_ns();
+  return {.idle_ns = idle_ns[layer_idx],
+          .start_ns = drive_times.start_ns(),
+          .slab_ns = slab_ns,
+          .cover_ns = cover_ns[layer_idx],
+          .piece_ns = slab_ns / place.n_pieces * pieces_in_flight(layer_idx),
+          .copy_ns = counters.bytes_read == 0 ? 0 : static_cast<double>(reader->cpu_ns()) / static_cast<double>(counters.bytes_read) *
+                                                        static_cast<double>(place.slab_bytes)};
 }
 
 // Gives a guess or a refill a slot, if there is one for it.
@@ -276,21 +296,32 @@ void ExpertStore::Impl::pump_refill() noexcept {
 }
 
 void ExpertStore::Impl::note_demand_begin(uint32_t n_loads) noexcept {
-  if (!looks_ahead) return;
   demand_begin = Clock::now();
-  if (chance_at[layer] != Clock::time_point()) {
-    blend(times[layer].idle_ns, std::max(1.0, ns_between(std::max(chance_at[layer], demand_end), demand_begin)));
-    chance_at[layer] = {};
-  }
+  gap_ns = ns_between(idle_since, demand_begin);
+  counters.idle_ns += gap_ns;
+  blend(idle_ns[layer], std::max(1.0, static_cast<double>(gap_ns)));
+  stall_before_ns = counters.stall_ns;
+  has_cover = false;
+  idle_since = demand_begin;
   n_timed_loads = n_loads <= layout.layers[layer].n_slots ? n_loads : 0;
 }
 
 // Only a demand that was waited for tells when its last byte landed.
 void ExpertStore::Impl::note_demand_end(bool has_waited) noexcept {
-  if (!looks_ahead) return;
-  demand_end = Clock::now();
-  if (has_waited && n_timed_loads > 0) blend(slab_ns, ns_between(demand_begin, demand_end) / n_timed_loads);
+  idle_since = Clock::now();
+  if (has_waited && n_timed_loads > 0) drive_times.add(n_timed_loads, static_cast<double>(ns_between(demand_begin, idle_since)));
   n_timed_loads = 0;
+}
+
+// Compute has come to where it waits for reads, or finds that they have landed.
+void ExpertStore::Impl::note_cover() noexcept {
+  if (has_cover) return;
+  has_cover = true;
+  blend(cover_ns[layer], static_cast<double>(ns_between(demand_begin, Clock::now())));
+}
+
+void ExpertStore::Impl::note_pass_end() noexcept {
+  counters.hideable_ns += std::min(gap_ns, counters.stall_ns - stall_before_ns);
 }
 
 }  // namespace outrider::residency

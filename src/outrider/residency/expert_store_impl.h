@@ -10,6 +10,7 @@
 
 #include "outrider/base/aligned_buffer.h"
 #include "outrider/io/reader.h"
+#include "outrider/residency/drive_times.h"
 #include "outrider/residency/expert_store.h"
 #include "outrider/residency/placer.h"
 #include "outrider/residency/slab_layout.h"
@@ -106,6 +107,10 @@ struct ExpertStore::Impl {
   void pump_refill() noexcept;
   void note_demand_begin(uint32_t n_loads) noexcept;
   void note_demand_end(bool has_waited) noexcept;
+  void note_cover() noexcept;
+  void note_pass_end() noexcept;
+  uint32_t pieces_in_flight(uint32_t layer_idx) const noexcept;
+  AheadTimes ahead_times(uint32_t layer_idx) const noexcept;
 
   // Those that the open pass may use: its layer's, or the pool's.
   std::span<Slot> layer_slots() noexcept { return {slots.data() + layout.layers[layer].first_slot, layout.layers[layer].n_slots}; }
@@ -147,11 +152,14 @@ struct ExpertStore::Impl {
   std::vector<uint8_t> was_resident;    // by expert, for those of the last demand
   std::vector<ExpertKey> refill;        // still to be read, from refill_next on
   size_t refill_next = 0;
-  std::vector<AheadTimes> times;        // by layer
-  std::vector<Clock::time_point> chance_at;  // by layer: when its prediction was asked for
-  Clock::time_point demand_begin, demand_end;
+  std::vector<double> idle_ns;          // by layer, before its demand: a running mean
+  Clock::time_point demand_begin, idle_since;
+  uint64_t gap_ns = 0;                  // idle time before the open pass
+  uint64_t stall_before_ns = 0;         // counters.stall_ns when it began
   uint32_t n_timed_loads = 0;           // of the open pass; 0: not to be timed
-  double slab_ns = 0;
+  DriveTimes drive_times;
+  std::vector<double> cover_ns;         // by layer: from a demand that reads to the first wait for it
+  bool has_cover = false;               // of the open pass
 };
 
 }  // namespace outrider::residency

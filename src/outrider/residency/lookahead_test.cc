@@ -376,6 +376,20 @@ TEST(LookAhead, RefillReadsInTheBackgroundIntoFreeSlots) {
 
 // Guesses of any quality at any moment, on every I/O path and with every fault: every byte handed out is right, the
 // classes sum, and with guesses that are always wrong no demand reads more than without any.
+TEST(LookAhead, HideableTimeIsNeitherMoreThanTheIdleTimeNorThanTheStall) {
+  Gated g(4);
+  for (uint32_t i = 0; i < 12; ++i) {
+    g.store->begin_step();
+    g.demand(i % 3, {i % 16, (i + 5) % 16});
+  }
+  EXPECT_GT(g.counters().idle_ns, 0U);
+  EXPECT_LE(g.counters().hideable_ns, g.counters().stall_ns);
+  EXPECT_LE(g.counters().hideable_ns, g.counters().idle_ns);
+  const uint64_t hideable = g.counters().hideable_ns;
+  g.demand(0, {});
+  EXPECT_EQ(g.counters().hideable_ns, hideable);  // nothing was waited for
+}
+
 TEST(LookAhead, AnyGuessesLeaveEveryByteRight) {
   const Model model(kOdd);
   TestRng rng;

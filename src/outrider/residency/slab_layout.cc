@@ -78,6 +78,8 @@ SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_
       layer.read_offset[read] = layer.slot_bytes;
       layer.read_bytes[read] = room_for(layer.reads.parts[read], source.n_experts, direct);
       layer.slot_bytes += layer.read_bytes[read];
+      layer.slab_bytes += layer.reads.parts[read].n_bytes;
+      layer.n_pieces += static_cast<uint32_t>((layer.reads.parts[read].n_bytes - 1) / io::kPieceBytes + 1);
     }
     const auto layer_bytes = checked_mul(layer.slot_bytes, layer.n_slots);
     const auto total = layer_bytes ? checked_add(layout.n_bytes, *layer_bytes) : std::nullopt;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/residency/drive_times.h"
+
+#include <gtest/gtest.h>
+
+namespace outrider::residency {
+namespace {
+
+TEST(DriveTimes, ADriveThatDoesOneThingAtATimeHasNoStart) {
+  DriveTimes times;
+  EXPECT_EQ(times.slab_ns(), 0);
+  for (uint32_t i = 0; i < 20; ++i) times.add(1 + i % 4, 1000.0 * (1 + i % 4));
+  EXPECT_NEAR(times.slab_ns(), 1000, 1e-6);
+  EXPECT_NEAR(times.start_ns(), 0, 1e-6);
+}
+
+TEST(DriveTimes, WhereReadsOverlapMoreOfThemCostTheirRateOnly) {
+  DriveTimes times;
+  for (uint32_t i = 0; i < 20; ++i) times.add(1 + i % 4, 5000.0 + 100.0 * (1 + i % 4));
+  EXPECT_NEAR(times.slab_ns(), 100, 1e-6);
+  EXPECT_NEAR(times.start_ns(), 5000, 1e-6);
+}
+
+TEST(DriveTimes, DemandsThatAreAllAlikeAreTakenAsOneAfterTheOther) {
+  DriveTimes times;
+  for (uint32_t i = 0; i < 20; ++i) times.add(2, 5000);
+  EXPECT_DOUBLE_EQ(times.slab_ns(), 2500);
+  EXPECT_NEAR(times.start_ns(), 0, 1e-9);
+}
+
+TEST(DriveTimes, FollowsADriveThatChanges) {
+  DriveTimes times;
+  for (uint32_t i = 0; i < 100; ++i) times.add(1 + i % 4, 10.0 * (1 + i % 4));
+  for (uint32_t i = 0; i < 400; ++i) times.add(1 + i % 4, 1000.0 * (1 + i % 4));
+  EXPECT_NEAR(times.slab_ns(), 1000, 10);
+  // Neither part is below 0, whatever the noise says.
+  for (uint32_t i = 0; i < 400; ++i) times.add(1 + i % 4, 1000.0 / (1 + i % 4));
+  EXPECT_GE(times.slab_ns(), 0);
+  EXPECT_GE(times.start_ns(), 0);
+}
+
+}  // namespace
+}  // namespace outrider::residency
