@@ -18,6 +18,7 @@
 #include "outrider/base/error.h"
 #include "outrider/base/test_rng.h"
 #include "outrider/io/test_faults.h"
+#include "outrider/model/mirror.h"
 #include "temp_model.h"
 
 namespace outrider {
@@ -301,6 +302,55 @@ TEST(Engine, EmbeddingRowThatCannotBeReadFailsThePassOnly) {
   faults.set({});
   engine.keep(0, 0);
   EXPECT_EQ(test::run_digest(engine, ids, 2), want);
+}
+
+// A mirror that dies in the middle of a run changes no bit, and is told once.
+TEST(Engine, MirrorsAliveDyingOrDeadChangeNoBit) {
+  const TinyFile file(tiny_moe()), copy(tiny_moe());
+  const model::Model model = model::open(file.path());
+  const std::vector<std::string> mirror = model::files_of_copy(model, copy.path());
+  const std::vector<int32_t> ids = some_ids(24, 96);
+  const std::string want = test::run_digest(model, tiny_options(), ids, 8);
+  for (const auto io : {residency::IoMode::kUring, residency::IoMode::kThreads}) {
+    for (const std::string& dead : {std::string(), file.path(), copy.path()}) {
+      EngineOptions options = tiny_options();
+      options.io = io;
+      options.slots_per_layer = 2;
+      options.chunk = 4;
+      options.mirrors = {mirror};
+      io::TestFaults faults({});
+      options.faults = &faults;
+      engine::Engine engine(model, options);
+      engine.prefill(0, std::span(ids).first(12));
+      engine.keep(0, 0);
+      if (!dead.empty()) faults.set({.file = dead, .bad_begin = 0, .bad_end = UINT64_MAX, .bad_error = EIO});
+      EXPECT_EQ(test::run_digest(engine, ids, 8), want) << dead;
+      const std::vector<io::CopyReads> reads = engine.copy_reads();
+      ASSERT_EQ(reads.size(), 2U);
+      EXPECT_GT(reads[0].n_bytes, 0U);
+      EXPECT_GT(reads[1].n_bytes, 0U);
+      if (dead.empty()) {
+        EXPECT_TRUE(engine.warnings().empty());
+      } else {
+        ASSERT_EQ(engine.warnings().size(), 1U);
+        EXPECT_EQ(engine.warnings()[0], dead + ": cannot be read any more (EIO): the other copies serve instead");
+      }
+    }
+  }
+}
+
+TEST(Engine, WhatIsNoCopyIsRefusedInOneLine) {
+  TinyModel other = tiny_moe();
+  other.seed = 2;
+  TinyModel larger = tiny_moe();
+  larger.expert_ff = 64;
+  const TinyFile file(tiny_moe()), other_file(other), larger_file(larger);
+  const model::Model model = model::open(file.path());
+  const auto refusal = [&](const std::string& path) { return error_of([&] { model::files_of_copy(model, path); }); };
+  const std::string head = ": is not a copy of " + file.path() + ": ";
+  EXPECT_EQ(refusal(other_file.path()), "--mirror " + other_file.path() + head + "the same size, but other bytes (fingerprint)");
+  EXPECT_EQ(refusal(larger_file.path()).rfind("--mirror " + larger_file.path() + head + larger_file.path() + " has ", 0), 0U);
+  EXPECT_NE(refusal("/nowhere/model.gguf").find("/nowhere/model.gguf"), std::string::npos);
 }
 
 // A prefill that demands more experts than there are slots, and more pairs than a wave holds.

@@ -108,6 +108,30 @@ TEST(Run, ChunkAndEmbeddingAreCheckedBeforeAnythingIsLoaded) {
             "outrider: --embedding drive: the head of this model uses the token embedding, so it must be resident; wanted auto or ram\n");
 }
 
+TEST(Run, MirrorsServeTheirShareAndChangeNoBit) {
+  const std::string copy = ::testing::TempDir() + "mirror_" + std::to_string(::getpid()) + ".gguf";
+  std::filesystem::copy_file(kDemo, copy, std::filesystem::copy_options::overwrite_existing);
+  const json want = run_json("--expert-cache 25%");
+  EXPECT_FALSE(want["experts"].contains("copies"));
+  for (const char* io : {"uring", "threads"}) {
+    const json got = run_json("--expert-cache 25% --mirror " + copy + " --io " + io);
+    EXPECT_EQ(got["digest"], want["digest"]);
+    const json& copies = got["experts"]["copies"];
+    ASSERT_EQ(copies.size(), 2U);
+    EXPECT_EQ(copies[1]["path"], copy);
+    for (const json& one : copies) EXPECT_GT(one["bytes"].get<uint64_t>(), 0U) << io;
+  }
+  std::filesystem::resize_file(copy, std::filesystem::file_size(copy) + 4096);
+  EXPECT_NE(refusal("run " + kDemo + " -p x --mirror " + copy).find("is not a copy of"), std::string::npos);
+  std::filesystem::remove(copy);
+  EXPECT_NE(refusal("run " + kDemo + " -p x --mirror " + copy).find(copy), std::string::npos);
+}
+
+TEST(Run, VerboseShowsThePlanAgainstTheRunOrHowToGetOne) {
+  const Outcome none = run_program("run " + kDemo + kPrompt + "-n 4 --temp 0 -v", "XDG_CACHE_HOME=/nowhere");
+  EXPECT_NE(none.err.find("note: run `outrider probe` for the speed to expect"), std::string::npos) << none.err;
+}
+
 TEST(Run, ContextLimitIsToldBeforeAnythingRuns) {
   EXPECT_EQ(refusal("run " + kDemo + kPrompt + "--ctx 4 -q"),
             "outrider: the prompt has 8 tokens but the context holds 4 (--ctx)\n");

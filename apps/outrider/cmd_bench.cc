@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 
 #include "command.h"
 #include "engine_flags.h"
@@ -49,8 +50,8 @@ struct Case {
 struct Subject {
   std::unique_ptr<LoadedModel> loaded;
   std::vector<std::vector<double>> rates;  // per case, tokens per second
+  std::vector<double> read_bytes;          // per case, of the drive, a token
   residency::StoreCounters decode_experts;
-  uint64_t decode_tokens = 0;
 
   std::vector<int32_t> tokens(uint32_t n, uint64_t seed) const {
     Random random(seed);
@@ -59,7 +60,8 @@ struct Subject {
     return ids;
   }
 
-  void run(const Case& test, size_t case_idx) {
+  // An unmeasured run counts for nothing: it meets cold caches.
+  void run(const Case& test, size_t case_idx, bool is_measured) {
     engine::Engine& engine = *loaded->engine;
     if (engine.n_tokens(0) < test.context) {
       engine.keep(0, 0);
@@ -78,15 +80,17 @@ struct Subject {
       }
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!is_measured) return;
     rates[case_idx].push_back(test.tokens / seconds);
+    const residency::StoreCounters spent = engine.counters().experts - before;
+    const auto n_runs = static_cast<double>(rates[case_idx].size());
+    read_bytes[case_idx] += (static_cast<double>(spent.bytes_read) / test.tokens - read_bytes[case_idx]) / n_runs;
     if (!test.is_prefill) {
-      const residency::StoreCounters spent = engine.counters().experts - before;
       decode_experts.demanded += spent.demanded;
       decode_experts.hits += spent.hits;
       decode_experts.misses += spent.misses;
       decode_experts.bytes_read += spent.bytes_read;
       decode_experts.stall_ns += spent.stall_ns;
-      decode_tokens += test.tokens;
     }
   }
 };
@@ -114,6 +118,7 @@ Subject load_subject(const EngineFlags& flags, uint32_t context, size_t n_cases)
     if (options.context == 0) options.context = context;
   });
   subject.rates.resize(n_cases);
+  subject.read_bytes.resize(n_cases);
   return subject;
 }
 
@@ -121,7 +126,7 @@ Subject load_subject(const EngineFlags& flags, uint32_t context, size_t n_cases)
 uint64_t bytes_per_token(const LoadedModel& loaded) {
   const model::Model& model = loaded.model;
   uint64_t bytes = loaded.plan.lines[0].bytes;  // dense weights
-  if (!model.tied_head) bytes -= model.embedding->n_bytes;
+  if (!model.tied_head && !loaded.plan.embedding_on_drive) bytes -= model.embedding->n_bytes;
   for (uint32_t layer = 0; layer < model.n_moe_layers(); ++layer)
     bytes += model.spec.router.n_used * model.slab_bytes(layer);
   return bytes;
@@ -134,15 +139,21 @@ double probe_dram(const EngineFlags& flags) {
   return whatif::dram_read_gbps(pool, flags_budget(flags).available_bytes / 2);
 }
 
-Json machine_json(const LoadedModel& loaded, double dram_gbps) {
+whatif::DriveReadings drive_readings(const LoadedModel& loaded) {
   const format::ModelFile& file = loaded.model.file;
   const auto largest = std::max_element(file.files.begin(), file.files.end(),
                                         [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; });
+  return {largest->path, whatif::read_bytes_of(loaded.model)};
+}
+
+Json machine_json(const LoadedModel& loaded, double dram_gbps, const whatif::DriveReadings& drive) {
   Json out = {{"cpu", cpu_name()},
               {"threads", loaded.engine->options().n_threads},
               {"isa", isa_name(loaded.engine->options().isa)},
               {"dram_gbps", dram_gbps},
-              {"disk_gbps", whatif::drive_read_gbps(largest->path)}};
+              {"disk_gbps", drive.best_gbps()},
+              {"disk_gbps_least", drive.least_gbps()},
+              {"disk_readings", drive.n_readings()}};
   std::string ignored;
   if (const auto probe = whatif::load_probe(whatif::probe_path(), ignored)) {
     const std::string isa(isa_name(loaded.engine->options().isa));
@@ -152,23 +163,26 @@ Json machine_json(const LoadedModel& loaded, double dram_gbps) {
   return out;
 }
 
-// Prefill bound: the arithmetic of a chunk at the kept probe's int8 rate, or its bytes at the DRAM rate; reads left out.
-double prefill_bound(const LoadedModel& loaded, const Json& machine, uint32_t n_tokens) {
+// Tokens per second at which the drive alone could have served a case; infinite when nothing was read.
+double drive_bound(const Subject& subject, size_t case_idx, const Json& machine) {
+  const double disk = machine["disk_gbps"], bytes = subject.read_bytes[case_idx];
+  return disk > 0 && bytes > 0 ? 1e9 * disk / bytes : std::numeric_limits<double>::infinity();
+}
+
+// Prefill bound: the arithmetic of a chunk at the kept probe's int8 rate (if there is one), its bytes at the DRAM rate, or
+// what was read at the drive's.
+double prefill_bound(const Subject& subject, size_t case_idx, const Json& machine, uint32_t n_tokens) {
   const whatif::MachineRates rates = {
-      .dram_gbps = machine["dram_gbps"], .drive_gbps = 0, .int8_gmacs = machine["int8_gmacs"]};
-  const uint32_t chunk = std::min(n_tokens, loaded.engine->options().chunk);
-  return whatif::predict(whatif::model_work(loaded.model), rates, 0, chunk).prefill.bound_tps;
+      .dram_gbps = machine["dram_gbps"], .drive_gbps = 0, .int8_gmacs = machine.value("int8_gmacs", 0.0)};
+  const uint32_t chunk = std::min(n_tokens, subject.loaded->engine->options().chunk);
+  return std::min(whatif::predict(whatif::model_work(subject.loaded->model), rates, 0, chunk).prefill.bound_tps,
+                  drive_bound(subject, case_idx, machine));
 }
 
 // Decode bound, tokens per second: max(resident bytes / DRAM rate, missed bytes / drive rate) a token (design.md 9).
-double decode_bound(const Subject& subject, const Json& machine) {
-  const double dram = machine["dram_gbps"], disk = machine["disk_gbps"];
-  double ns = static_cast<double>(bytes_per_token(*subject.loaded)) / std::max(dram, 1e-9);
-  if (disk > 0 && subject.decode_tokens > 0) {
-    ns = std::max(
-        ns, static_cast<double>(subject.decode_experts.bytes_read) / static_cast<double>(subject.decode_tokens) / disk);
-  }
-  return 1e9 / ns;
+double decode_bound(const Subject& subject, size_t case_idx, const Json& machine) {
+  const double ns = static_cast<double>(bytes_per_token(*subject.loaded)) / std::max(machine["dram_gbps"].get<double>(), 1e-9);
+  return std::min(1e9 / ns, drive_bound(subject, case_idx, machine));
 }
 
 Json report(const Subject& subject, const std::vector<Case>& cases, const Json& machine) {
@@ -179,10 +193,11 @@ Json report(const Subject& subject, const std::vector<Case>& cases, const Json& 
     Json row = {{"tokens", cases[i].tokens},
                 {"context", cases[i].context},
                 {"tokens_per_s", to_json(spread(subject.rates[i]))}};
-    if (cases[i].is_prefill && machine.contains("int8_gmacs")) {
-      row["bound_tokens_per_s"] = prefill_bound(*subject.loaded, machine, cases[i].tokens);
-    }
-    if (!cases[i].is_prefill) row["bound_tokens_per_s"] = decode_bound(subject, machine);
+    const bool has_prefill_bound = machine.contains("int8_gmacs") || subject.read_bytes[i] > 0;
+    if (cases[i].is_prefill && has_prefill_bound) row["bound_tokens_per_s"] = prefill_bound(subject, i, machine, cases[i].tokens);
+    if (!cases[i].is_prefill) row["bound_tokens_per_s"] = decode_bound(subject, i, machine);
+    row["read_bytes_per_token"] = subject.read_bytes[i];
+    if (subject.read_bytes[i] > 0) row["drive_bound_tokens_per_s"] = drive_bound(subject, i, machine);
     out[cases[i].is_prefill ? "prefill" : "decode"].push_back(row);
   }
   out["experts"] = experts_json(*subject.loaded, subject.decode_experts);
@@ -219,17 +234,17 @@ void bench(const BenchFlags& flags) {
   std::vector<Subject> subjects;
   subjects.push_back(load_subject(flags.engine, longest, cases.size()));
   if (!flags.versus.empty()) subjects.push_back(load_subject(versus_flags(flags), longest, cases.size()));
+  whatif::DriveReadings drive = drive_readings(*subjects[0].loaded);
+  drive.take();
   for (size_t i = 0; i < cases.size(); ++i) {
-    for (Subject& subject : subjects) {  // one unmeasured run each: first touches, cold caches
-      subject.run(cases[i], i);
-      subject.rates[i].clear();
-    }
+    for (Subject& subject : subjects) subject.run(cases[i], i, false);
     for (uint32_t round = 0; round < flags.repeat; ++round) {
-      for (Subject& subject : subjects) subject.run(cases[i], i);
+      for (Subject& subject : subjects) subject.run(cases[i], i, true);
     }
+    drive.take();
     if (flags.engine.memory.empty()) dram_gbps = std::max(dram_gbps, probe_dram(flags.engine));
   }
-  const Json machine = machine_json(*subjects[0].loaded, dram_gbps);
+  const Json machine = machine_json(*subjects[0].loaded, dram_gbps, drive);
   Json out = report(subjects[0], cases, machine);
   out["machine"] = machine;
   if (subjects.size() == 2) {
@@ -250,9 +265,10 @@ void bench(const BenchFlags& flags) {
     std::printf("%s\n", out.dump().c_str());
     return;
   }
-  std::printf("%s, %u threads, %s; DRAM %.1f GB/s, drive %.2f GB/s\n", machine["cpu"].get<std::string>().c_str(),
+  std::printf("%s, %u threads, %s; DRAM %.1f GB/s, drive %.2f GB/s (best of %u readings, the least %.2f)\n", machine["cpu"].get<std::string>().c_str(),
               machine["threads"].get<uint32_t>(), machine["isa"].get<std::string>().c_str(),
-              machine["dram_gbps"].get<double>(), machine["disk_gbps"].get<double>());
+              machine["dram_gbps"].get<double>(), machine["disk_gbps"].get<double>(), machine["disk_readings"].get<uint32_t>(),
+              machine["disk_gbps_least"].get<double>());
   print_table(out);
   if (!flags.versus.empty()) {
     std::printf("vs %s\n", flags.versus.c_str());

@@ -16,6 +16,7 @@
 #include "outrider/base/error.h"
 #include "outrider/base/memory_budget.h"
 #include "outrider/base/units.h"
+#include "plan_speed.h"
 #include "sampler_flags.h"
 #include "warm_start.h"
 
@@ -107,6 +108,10 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instrumen
       const std::string table = closing_table(*loaded.engine, phases_before, result, experts);
       std::fputs(table.c_str(), stderr);
     }
+  }
+  tell_warnings(loaded);
+  if (flags.engine.verbose && !flags.engine.quiet) {
+    std::fputs(plan_against_run(loaded, flags.engine, result, loaded.engine->counters().experts - before).c_str(), stderr);
   }
   if (flags.engine.verbose && !loaded.engine->lookahead_report().empty()) {
     std::fprintf(stderr, "%s\n", loaded.engine->lookahead_report().c_str());

@@ -10,6 +10,7 @@
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
 #include "outrider/base/units.h"
+#include "outrider/model/mirror.h"
 #include "outrider/residency/policy.h"
 #include "outrider/whatif/probe.h"
 #include "progress.h"
@@ -83,6 +84,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("--io", flags.io, "How experts are read")->check(CLI::IsMember({"auto", "uring", "threads"}))->capture_default_str();
   command.add_option("--direct", flags.direct, "Reads past the page cache")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
   command.add_option("--queue-depth", flags.queue_depth, "Reads in flight (default: what the kept probe found to be enough, else 16)")->check(CLI::Range(1, 1024));
+  command.add_option("--mirror", flags.mirrors, "A copy of MODEL on another drive: experts are read from both, split by measured rate (may be repeated)")->allow_extra_args(false);
   command.add_option("--isa", flags.isa, "Instruction set; the bits are the same")->check(CLI::IsMember({"auto", "scalar", "avx2", "avx512"}))->capture_default_str();
   command.add_option("--chunk,--ubatch-size", flags.chunk, "Tokens of a prefill pass: a number, or auto (from memory and routing)")->check(check_chunk)->capture_default_str();
   command.add_option("--embedding", flags.embedding, "Where the token embedding is: ram, drive (its rows are read as they are needed), or auto")
@@ -165,6 +167,7 @@ std::unique_ptr<LoadedModel> load_model(const EngineFlags& flags, const std::ato
   if (text::Tokenizer::present(loaded->model.file.metadata)) {
     loaded->tokenizer = text::Tokenizer::load(loaded->model.file.metadata);
   }
+  for (const std::string& mirror : flags.mirrors) options.mirrors.push_back(model::files_of_copy(loaded->model, mirror));
   if (configure) configure(loaded->model, options);
   choose_depth(loaded->model, flags, options);
   loaded->plan = plan_of(loaded->model, flags, options, flags_budget(flags));
@@ -176,9 +179,16 @@ std::unique_ptr<LoadedModel> load_model(const EngineFlags& flags, const std::ato
   Progress progress("loading dense weights", flags.no_progress || flags.quiet);
   loaded->engine = std::make_unique<engine::Engine>(loaded->model, options, [&](uint64_t done, uint64_t total) { progress.update(done, total); });
   progress.finish();
-  for (const std::string& warning : loaded->engine->warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  tell_warnings(*loaded);
   loaded->load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return loaded;
+}
+
+void tell_warnings(LoadedModel& loaded) {
+  const std::vector<std::string>& warnings = loaded.engine->warnings();
+  for (; loaded.n_warnings_told < warnings.size(); ++loaded.n_warnings_told) {
+    std::fprintf(stderr, "warning: %s\n", warnings[loaded.n_warnings_told].c_str());
+  }
 }
 
 const text::Tokenizer& require_tokenizer(const LoadedModel& loaded) {
@@ -229,6 +239,12 @@ Json experts_json(const LoadedModel& loaded, const residency::StoreCounters& cou
                       {"in_time", counters.predicted_in_time},
                       {"wasted_bytes", counters.bytes_predicted_wasted},
                       {"dropped", counters.dropped}};
+  const std::vector<io::CopyReads> copies = loaded.engine->copy_reads();
+  if (copies.size() > 1) {
+    for (const io::CopyReads& copy : copies) {
+      out["copies"].push_back({{"path", copy.path}, {"bytes", copy.n_bytes}, {"gbps", copy.gbps}, {"lost", copy.is_lost}});
+    }
+  }
   return out;
 }
 

@@ -35,6 +35,7 @@ struct EngineFlags {
   std::string io = "auto";
   std::string direct = "auto";
   uint32_t queue_depth = 0;  // what the kept probe says, else 16
+  std::vector<std::string> mirrors;
   std::string isa = "auto";
   std::string chunk = "auto";
   std::string embedding = "auto";
@@ -56,7 +57,11 @@ struct LoadedModel {
   whatif::Plan plan;
   std::unique_ptr<engine::Engine> engine;
   double load_s = 0;
+  size_t n_warnings_told = 0;  // of the engine's
 };
+
+// Prints the engine's warnings that have not been told yet.
+void tell_warnings(LoadedModel& loaded);
 
 // The engine options of the flags, every name resolved, but for what the plan settles (cache, chunk, embedding). Throws
 // Error(kBadArgument) for a set this processor lacks.

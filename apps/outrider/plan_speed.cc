@@ -90,6 +90,32 @@ Json plan_speed(const model::Model& model, const EngineFlags& flags, const whati
   return out;
 }
 
+std::string plan_against_run(const LoadedModel& loaded, const EngineFlags& flags, const GenerateResult& result,
+                             const residency::StoreCounters& experts) {
+  std::string note;
+  const Json planned = plan_speed(loaded.model, flags, loaded.plan, "", note);
+  if (planned.is_null()) return "note: " + note + "\n";
+  const auto probe = whatif::load_probe(whatif::probe_path(), note);
+  const engine::EngineOptions& options = loaded.engine->options();
+  const double assumed = planned["miss_rate"];
+  const double missed = experts.demanded > 0 ? static_cast<double>(experts.misses) / static_cast<double>(experts.demanded) : 0;
+  const uint32_t chunk = std::min<uint32_t>(options.chunk, static_cast<uint32_t>(std::max<uint64_t>(result.prefill_tokens, 1)));
+  const whatif::ModelWork work = whatif::model_work(loaded.model);
+  const whatif::MachineRates rates = whatif::rates_of(*probe, loaded.model, options);
+  const whatif::Prediction before = whatif::predict(work, rates, assumed, chunk), after = whatif::predict(work, rates, missed, chunk);
+  std::string out = fmt::format("  plan against run: {:.1f}% of demands missed, {:.1f}% assumed\n", 100 * missed, 100 * assumed);
+  const auto line = [&](const char* what, uint64_t n_tokens, double seconds, const whatif::Speed& expected, const whatif::Speed& with_misses) {
+    if (n_tokens == 0 || seconds <= 0) return;
+    const double measured = static_cast<double>(n_tokens) / seconds;
+    out += fmt::format("  {:<8} expected {:>8.2f} t/s, with the run's misses {:>8.2f} (at most {:.2f}, {}); measured {:>8.2f}, {:.0f}% of that\n",
+                       what, expected.expected_tps, with_misses.expected_tps, with_misses.bound_tps, whatif::bound_name(with_misses.by),
+                       measured, with_misses.expected_tps > 0 ? 100 * measured / with_misses.expected_tps : 0);
+  };
+  line("prefill", result.prefill_tokens, result.prefill_s, before.prefill, after.prefill);
+  line("decode", result.decode_tokens, result.decode_s, before.decode, after.decode);
+  return out;
+}
+
 std::string format_speed(const Json& speed) {
   const Json& probe = speed["probe"];
   std::string out = fmt::format("speed, from the probe of {} (load {:.1f}): DRAM {:.1f} GB/s, drive {:.2f} GB/s, int8 {:.0f} GMAC/s, {} threads\n",

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine_flags.h"
+#include "generate.h"
 #include "outrider/whatif/predict.h"
 
 namespace outrider::apps {
@@ -16,5 +17,10 @@ Json plan_speed(const model::Model& model, const EngineFlags& flags, const whati
 
 // For people.
 std::string format_speed(const Json& speed);
+
+// What the plan expected beside what a run gave; with the misses that it assumed and with those that came. A line saying
+// why when no probe is kept.
+std::string plan_against_run(const LoadedModel& loaded, const EngineFlags& flags, const GenerateResult& result,
+                             const residency::StoreCounters& experts);
 
 }  // namespace outrider::apps

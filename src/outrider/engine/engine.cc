@@ -25,6 +25,7 @@ WorkBuffers make_work(const model::ModelSpec& spec, const EngineOptions& options
 std::unique_ptr<residency::ExpertStore> make_store(const model::Model& model, const EngineOptions& options) {
   if (model.n_moe_layers() == 0) return nullptr;
   residency::StoreOptions store_options{.files = {},
+                                        .mirrors = options.mirrors,
                                         .layers = expert_sources(model),
                                         .slots_per_layer = options.slots_per_layer,
                                         .pool = options.slot_pool,
@@ -253,6 +254,10 @@ EngineCounters Engine::counters() const noexcept {
 
 io::ReadLatency Engine::read_latency() const noexcept {
   return impl_->store ? impl_->store->read_latency() : io::ReadLatency{};
+}
+
+std::vector<io::CopyReads> Engine::copy_reads() const {
+  return impl_->store ? impl_->store->copy_reads() : std::vector<io::CopyReads>();
 }
 
 PhaseTimes Engine::phase_times() const noexcept { return impl_->clock.times(); }

@@ -47,7 +47,8 @@ struct EngineOptions {
   double lfu_half_life_tokens = 256;
   residency::IoMode io = residency::IoMode::kAuto;
   residency::DirectMode direct = residency::DirectMode::kAuto;
-  uint32_t queue_depth = 16;
+  uint32_t queue_depth = 16;  // of each copy of the files
+  std::vector<std::vector<std::string>> mirrors = {};  // copies of the model's files (model/mirror.h): experts are read there, too
   // Rows of the token embedding are read when tokens ask for them, instead of being resident. Without effect where the
   // head shares the tensor. Never changes a bit.
   bool embedding_on_drive = false;
@@ -141,7 +142,7 @@ class Engine {
 
   const model::Model& model() const noexcept;
   const EngineOptions& options() const noexcept;              // resolved
-  const std::vector<std::string>& warnings() const noexcept;  // of the expert store: I/O fallbacks, one line each
+  const std::vector<std::string>& warnings() const noexcept;  // of the expert store: I/O fallbacks, one line each; grows
 
   // Tokens of a sequence that are in its KV cache.
   uint32_t n_tokens(uint32_t sequence) const;
@@ -166,6 +167,7 @@ class Engine {
   EngineCounters counters() const noexcept;
   PhaseTimes phase_times() const noexcept;
   io::ReadLatency read_latency() const noexcept;  // of expert reads
+  std::vector<io::CopyReads> copy_reads() const;  // of expert reads: the model's files, then the mirrors
 
   // Of distances 1, 2, ..., and of widths 1, 2, ... in each, of the guesses that the arbiter took; empty when look-ahead is
   // off.

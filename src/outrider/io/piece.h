@@ -18,6 +18,8 @@ inline constexpr uint32_t kMaxInterrupts = 10000;  // EINTR and EAGAIN in a row,
 struct Piece {
   uint32_t entry = 0;       // of the queue
   uint32_t file_idx = 0;
+  uint32_t copy = 0;        // of the files: which mirror is read
+  uint64_t begin = 0;       // first byte
   uint64_t pos = 0;         // next byte to read
   uint64_t end = 0;         // ask up to here (past the end of the file at most by a block, when direct)
   uint64_t wanted_end = 0;  // done from here on
@@ -25,7 +27,10 @@ struct Piece {
   bool direct = false;
   int error = 0;            // why it failed; 0 with kFailed: the file ended
   int direct_error = 0;     // a direct read was refused with this
+  uint32_t lost_copy = UINT32_MAX;  // a copy of the files failed under it, with lost_error (0: it ended early)
+  int lost_error = 0;
   uint64_t taken_ns = 0;    // when it was taken from the queue, by the reader's clock
+  uint32_t n_flying = 0;    // of its copy when it was taken, itself included
   uint32_t n_reads = 0;
   uint32_t n_retries = 0;
   uint32_t n_errors = 0;

@@ -96,6 +96,15 @@ void ReadQueue::pop_head(Line& line) noexcept {
   if (line.head == kNone) line.tail = kNone;
 }
 
+bool ReadQueue::can_take() const noexcept {
+  for (uint32_t cls = 0; cls < kReadClasses; ++cls) {
+    if (cls != static_cast<uint32_t>(ReadClass::kDemand) && n_low_flying_ >= low_depth_) return false;
+    if (lines_[cls].head != kNone) return true;
+    if (n_pending_[cls] != 0) return false;
+  }
+  return false;
+}
+
 bool ReadQueue::take(Piece& piece) noexcept {
   for (uint32_t cls = 0; cls < kReadClasses; ++cls) {
     Line& line = lines_[cls];
@@ -107,6 +116,7 @@ bool ReadQueue::take(Piece& piece) noexcept {
       const uint64_t end = std::min(entry.span.end, entry.taken + piece_bytes_);
       piece = Piece{.entry = idx,
                     .file_idx = entry.request.file_idx,
+                    .begin = entry.taken,
                     .pos = entry.taken,
                     .end = end,
                     .wanted_end = std::min(end, entry.request.offset + entry.request.n_bytes),
@@ -133,13 +143,15 @@ void ReadQueue::finish(const Piece& piece, bool failed) noexcept {
   ReadDone& done = entry.done;
   done.n_reads += piece.n_reads;
   done.n_retries += piece.n_retries;
-  if (piece.direct_error != 0) done.direct_error = piece.direct_error;
+  if (piece.direct_error != 0) done.direct_error = piece.direct_error, done.copy = piece.copy;
+  if (piece.lost_copy != kNoCopy) done.lost_copy = piece.lost_copy, done.lost_error = piece.lost_error;
   --entry.n_flying;
   if (entry.request.cls != ReadClass::kDemand) --n_low_flying_;
   if (failed) {
     if (done.status != ReadStatus::kFailed || piece.pos < entry.failed_at) {
       entry.failed_at = piece.pos;
       done.error = piece.error;
+      done.copy = piece.copy;
     }
     done.status = ReadStatus::kFailed;
     // The rest is not worth reading.

@@ -39,6 +39,8 @@ struct ReadRequest {
 
 enum class ReadStatus : uint8_t { kOk, kFailed, kCancelled };
 
+inline constexpr uint32_t kNoCopy = UINT32_MAX;
+
 struct ReadDone {
   ReadId id;
   uint64_t tag = 0;
@@ -50,6 +52,9 @@ struct ReadDone {
   const std::byte* data = nullptr;  // the byte at `offset`: in dst, shifted by what alignment asked for
   int error = 0;                    // errno when kFailed; 0 = the file ended
   int direct_error = 0;             // this request found out that direct reads of its file are refused
+  uint32_t copy = 0;                // of the files: where it failed, or what refuses direct reads
+  uint32_t lost_copy = kNoCopy;     // this request found out that a copy of the files cannot be read, with lost_error
+  int lost_error = 0;
   uint32_t n_reads = 0;             // what the kernel was asked
   uint32_t n_retries = 0;           // of those, repeats after an interrupt, a short read or an error
 };
@@ -80,6 +85,7 @@ class ReadQueue {
   void set_low_depth(uint32_t n_pieces) noexcept { low_depth_ = n_pieces; }
   // The next piece to read; false when none may start now.
   [[nodiscard]] bool take(Piece& piece) noexcept;
+  bool can_take() const noexcept;
   // `failed`: the piece's error says why.
   void finish(const Piece& piece, bool failed) noexcept;
   // The next completion; false when there is none.

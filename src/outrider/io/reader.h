@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads byte ranges of model files into caller memory, several at a time, past the page cache where that is possible.
 // Why io_uring with O_DIRECT and not mmap: docs/architecture.md, "Reads".
-// Inside: one thread that owns a ring, or pread threads when the kernel refuses a ring. A request is cut into pieces
+// Inside: one thread that owns a ring, or pread threads when the kernel refuses a ring. With mirrors, copies of the files on
+// other drives, that many of either: each drive has its own queue, and each piece goes to the copy that would be done
+// with it first (copy_balance.h). A copy that cannot be read any more is left, and its pieces go on at another. A request is cut into pieces
 // of `piece_bytes` so that the drive sees a deep queue, and is told once, when its last byte has landed. A direct read
 // takes the aligned superset of the range straight into the destination (no copy); ReadDone::data says where the wanted
 // bytes begin. Short reads are finished, EINTR and EAGAIN repeated, EIO repeated a few times and then told.
@@ -14,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "outrider/io/copy_reads.h"
 #include "outrider/io/modes.h"
 #include "outrider/io/read_latency.h"
 #include "outrider/io/read_queue.h"
@@ -24,9 +27,10 @@ inline constexpr uint64_t kPieceBytes = 1U << 20;
 
 struct ReaderOptions {
   std::vector<std::string> files;
+  std::vector<std::vector<std::string>> mirrors = {};  // each: the same files, of the same bytes, in other places
   IoMode io = IoMode::kAuto;
   DirectMode direct = DirectMode::kAuto;
-  uint32_t queue_depth = 16;               // reads in flight at most, 1..1024 (threads: at most 16 of them)
+  uint32_t queue_depth = 16;               // reads in flight at most of each copy, 1..1024 (threads: at most 16)
   uint32_t max_requests = 256;             // requests between submit and their completion's collection
   uint64_t piece_bytes = kPieceBytes;         // a multiple of 64 KiB
   uint32_t max_block_bytes = 4096;         // a file whose direct reads need a larger alignment is read buffered
@@ -41,7 +45,8 @@ constexpr uint64_t direct_span_bytes(uint64_t offset, uint64_t n_bytes, uint64_t
 
 class Reader {
  public:
-  // Opens the files and starts the threads. Throws Error(kIo) for a file that cannot be opened.
+  // Opens the files and starts the threads. Throws Error(kIo) for a file that cannot be opened, Error(kBadFile) for a
+  // mirror of another size.
   explicit Reader(const ReaderOptions& options);
   ~Reader();  // waits for what the kernel is doing, forgets what is queued
   Reader(const Reader&) = delete;
@@ -79,8 +84,9 @@ class Reader {
   const std::vector<std::string>& warnings() const noexcept;
   // "FILE: read at offset O: wanted N bytes, got M: ..." of a failed completion.
   std::string error_text(const ReadDone& done) const;
-  // "direct reads refused on FILE (EINVAL), using buffered"
-  std::string direct_refused_text(uint32_t file_idx, int error) const;
+  // What a completion with direct_error or lost_copy has found out, one line.
+  std::string warning_text(const ReadDone& done) const;
+  std::vector<CopyReads> copy_reads() const;  // the files themselves, then the mirrors
 
  private:
   struct Impl;

@@ -64,6 +64,7 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   // Twice, since those that were taken back count until their completions are collected.
   const uint32_t max_ahead_requests = 2 * (kMaxAhead + kMaxBackground) * kMaxSlabParts;
   reader = std::make_unique<io::Reader>(io::ReaderOptions{.files = options.files,
+                                                          .mirrors = options.mirrors,
                                                           .io = options.io,
                                                           .direct = options.direct,
                                                           .queue_depth = options.queue_depth,
@@ -248,7 +249,7 @@ void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
   count_read(slot, read);
   counters.reads += read.n_reads;
   counters.read_retries += read.n_retries;
-  if (read.direct_error != 0) warnings.push_back(reader->direct_refused_text(read.file_idx, read.direct_error));
+  if (read.direct_error != 0 || read.lost_copy != io::kNoCopy) warnings.push_back(reader->warning_text(read));
   const LayerLayout& place = layout.layers[slot.layer];
   for (uint32_t part = 0; part < place.n_parts; ++part) {
     if (place.part_read[part] == tag.read) slot.parts[part] = read.data + place.part_in_read[part];
@@ -375,6 +376,7 @@ AheadTimes ExpertStore::ahead_times(uint32_t layer) const noexcept { return impl
 double ExpertStore::heat(uint32_t layer, uint32_t expert) const noexcept { return impl_->placer->heat(layer, expert); }
 const StoreCounters& ExpertStore::counters() const noexcept { return impl_->counters; }
 io::ReadLatency ExpertStore::read_latency() const noexcept { return impl_->reader->latency(); }
+std::vector<io::CopyReads> ExpertStore::copy_reads() const { return impl_->reader->copy_reads(); }
 uint32_t ExpertStore::slots_per_layer() const noexcept { return impl_->n_slots_per_layer; }
 uint64_t ExpertStore::arena_bytes() const noexcept { return impl_->layout.n_bytes; }
 const std::vector<std::string>& ExpertStore::warnings() const noexcept { return impl_->warnings; }

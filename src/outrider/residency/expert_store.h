@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "outrider/io/modes.h"
+#include "outrider/io/copy_reads.h"
 #include "outrider/io/read_latency.h"
 #include "outrider/residency/placer.h"
 
@@ -66,6 +67,7 @@ using io::IoMode;
 
 struct StoreOptions {
   std::vector<std::string> files;       // paths by file_idx
+  std::vector<std::vector<std::string>> mirrors = {};  // copies of all of them, on other drives; io/reader.h
   std::vector<LayerSource> layers;
   uint32_t slots_per_layer = 0;         // >= the model's experts per token; capped at n_experts per layer
   SlotPool pool = SlotPool::kLayer;
@@ -157,6 +159,7 @@ class ExpertStore {
 
   const StoreCounters& counters() const noexcept;
   io::ReadLatency read_latency() const noexcept;
+  std::vector<io::CopyReads> copy_reads() const;  // the files themselves, then the mirrors
   uint32_t slots_per_layer() const noexcept;   // after capping; of a pool, each layer's share
   uint64_t arena_bytes() const noexcept;
   // What opening found, one line each: "io: io_uring refused (EPERM), using threads", "direct reads refused on FILE (EINVAL), using buffered". 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "outrider/base/aligned_buffer.h"
+#include "outrider/base/checked.h"
 #include "outrider/base/random.h"
 
 namespace outrider::whatif {
@@ -57,26 +58,25 @@ double dram_read_gbps(ThreadPool& pool, uint64_t most_bytes) {
   return sink.load() == 0 ? 0 : best;
 }
 
-double drive_read_gbps(const std::string& path) {
-  constexpr uint64_t kBlock = 1ULL << 20;
-  constexpr uint32_t kDepth = 4;
+double drive_read_gbps(const std::string& path, uint64_t read_bytes, uint32_t depth) {
+  const uint64_t block_bytes = align_up(read_bytes, 4096);
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
   if (fd < 0) return 0;
   struct stat status {};
-  const uint64_t n_blocks = fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) / kBlock : 0;
+  const uint64_t n_blocks = fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) / block_bytes : 0;
   std::atomic<uint64_t> n_bytes{0};  // relaxed: read after the threads have joined
   double seconds = 0;
-  if (n_blocks >= kDepth) {
+  if (n_blocks >= depth) {
     const auto start = Clock::now();
     std::vector<std::thread> threads;
-    for (uint32_t t = 0; t < kDepth; ++t) {
+    for (uint32_t t = 0; t < depth; ++t) {
       threads.emplace_back([&, t] {
-        AlignedBuffer block(kBlock, "drive probe");
+        AlignedBuffer block(block_bytes, "drive probe");
         Random random(t);
-        while (seconds_since(start) < 0.5) {
-          const ssize_t got = pread(fd, block.data(), kBlock, static_cast<off_t>(random.below(n_blocks) * kBlock));
-          if (got != static_cast<ssize_t>(kBlock)) return;
-          n_bytes.fetch_add(kBlock, std::memory_order_relaxed);
+        while (seconds_since(start) < 0.3) {
+          const ssize_t got = pread(fd, block.data(), block_bytes, static_cast<off_t>(random.below(n_blocks) * block_bytes));
+          if (got != static_cast<ssize_t>(block_bytes)) return;
+          n_bytes.fetch_add(block_bytes, std::memory_order_relaxed);
         }
       });
     }
@@ -85,6 +85,14 @@ double drive_read_gbps(const std::string& path) {
   }
   close(fd);
   return seconds > 0 ? static_cast<double>(n_bytes.load()) / 1e9 / seconds : 0;
+}
+
+void DriveReadings::take() {
+  for (const uint32_t depth : {2U, 4U, 16U}) {
+    const double gbps = drive_read_gbps(path_, read_bytes_, depth);
+    best_gbps_ = std::max(best_gbps_, gbps);
+    least_gbps_ = n_readings_++ == 0 ? gbps : std::min(least_gbps_, gbps);
+  }
 }
 
 }  // namespace outrider::whatif

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "outrider/base/thread_pool.h"
 
@@ -19,8 +20,25 @@ double dram_read_gbps(ThreadPool& pool, uint64_t most_bytes);
 // ahead as the row kernels do; returns a sum, so that the loads stay.
 uint64_t read_bytes(const std::byte* data, uint64_t n_bytes) noexcept;
 
-// GB/s of direct 1 MiB reads at four in flight over the file, at random places, for at most 0.5 s; 0 when the file system
-// refuses direct reads or the file is under 4 MiB.
-double drive_read_gbps(const std::string& path);
+// GB/s of direct reads of `read_bytes` (rounded up to 4 KiB) over the file, at random places, `depth` in flight, for at most
+// 0.3 s; 0 when the file system refuses direct reads or the file holds fewer than `depth` such reads.
+double drive_read_gbps(const std::string& path, uint64_t read_bytes, uint32_t depth);
+
+// Readings of a drive over the time of a run, at the size of the run's reads and several depths. Drives come and go (a
+// shared one, a token bucket), so only the best of readings all along is a bound.
+class DriveReadings {
+ public:
+  DriveReadings(std::string path, uint64_t read_bytes) : path_(std::move(path)), read_bytes_(read_bytes) {}
+  void take();
+  double best_gbps() const noexcept { return best_gbps_; }
+  double least_gbps() const noexcept { return least_gbps_; }
+  uint32_t n_readings() const noexcept { return n_readings_; }
+
+ private:
+  std::string path_;
+  uint64_t read_bytes_;
+  double best_gbps_ = 0, least_gbps_ = 0;
+  uint32_t n_readings_ = 0;
+};
 
 }  // namespace outrider::whatif
