@@ -128,7 +128,7 @@ TEST(Run, MirrorsServeTheirShareAndChangeNoBit) {
 }
 
 TEST(Run, VerboseShowsThePlanAgainstTheRunOrHowToGetOne) {
-  const Outcome none = run_program("run " + kDemo + kPrompt + "-n 4 --temp 0 -v", "XDG_CACHE_HOME=/nowhere");
+  const Outcome none = run_program("run " + kDemo + kPrompt + "-n 4 --temp 0 -v --no-warm", "XDG_CACHE_HOME=/dev/null/none");
   EXPECT_NE(none.err.find("note: run `outrider probe` for the speed to expect"), std::string::npos) << none.err;
 }
 
