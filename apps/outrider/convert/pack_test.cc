@@ -151,7 +151,7 @@ TEST_F(PackTest, DamageIsToldWithItsPlace) {
   const ModelFile model = plain(tiny_model());
   pack(model);
   const std::string sound = read_file(out_path_);
-  const Tensor& down = ModelFile::open(out_path_).require("blk.1.ffn_down_exps.weight");
+  const Tensor down = ModelFile::open(out_path_).require("blk.1.ffn_down_exps.weight");
   const uint64_t place = down.offset + 3 * down.stride + 5;
   std::string bytes = sound;
   bytes[place] ^= 64;
