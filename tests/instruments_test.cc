@@ -65,6 +65,25 @@ TEST_F(Instruments, SimulateSaysWhatTheRunSaid) {
   EXPECT_NE(output("trace-info --csv " + file("t")).find("step,tokens,layer"), std::string::npos);
 }
 
+// Whether everything is resident or little: a guess is scored all the same, and so is the choice between predictors.
+TEST_F(Instruments, TraceScoresGuessesByWidthAndDistance) {
+  std::ofstream(file("f")) << "The mount system call attaches the filesystem specified by source to the location (a directory or file) "
+                              "specified by the pathname in target. The umount system call removes the attachment of the filesystem.";
+  for (const char* options : {"", " --expert-cache 25%", " --lookahead-distance 2"}) {
+    const json widths = parsed("trace " + kDemo + " -f " + file("f") + " --widths 2,4,6,8" + options)["widths"];
+    const bool is_two = std::string(options).find("distance") != std::string::npos;
+    ASSERT_EQ(widths.size(), is_two ? 8U : 4U) << options;
+    for (size_t i = 0; i < widths.size(); ++i) {
+      EXPECT_EQ(widths[i]["width"], 2 + 2 * (i % 4));
+      EXPECT_EQ(widths[i]["distance"], 1 + i / 4);
+      if (i % 4 == 0) continue;
+      EXPECT_LE(widths[i]["precision"], widths[i - 1]["precision"]) << options;
+      EXPECT_GE(widths[i]["coverage"], widths[i - 1]["coverage"]) << options;
+    }
+    EXPECT_GT(widths[0]["precision"].get<double>(), 0.7) << options;  // chance is 0.09
+  }
+}
+
 TEST_F(Instruments, LedgerFits) {
   const json live = run("--expert-cache 12s --stats-layers --stats " + file("l"));
   std::ifstream in(file("l"));

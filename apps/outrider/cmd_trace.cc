@@ -23,7 +23,6 @@ void trace(TraceFlags flags) {
   if (flags.file.empty() == flags.ids.empty()) fail(ErrorKind::kBadArgument, "trace: wanted one of -f FILE and --ids LIST");
   const uint32_t widest = *std::max_element(flags.widths.begin(), flags.widths.end());
   flags.engine.lookahead = std::to_string(widest);
-  flags.engine.lookahead_distance = engine::kMaxAheadDistance;
   auto loaded = load_model(flags.engine);
   engine::Engine& engine = *loaded->engine;
   const std::vector<int32_t> ids = flags.ids.empty()
@@ -41,8 +40,9 @@ void trace(TraceFlags flags) {
   if (scores.empty()) fail(ErrorKind::kBadArgument, "{}: the model has no routed experts", flags.engine.model_path);
   Json rows = Json::array();
   if (!flags.json) std::printf("%zu tokens\n%8s  %5s  %9s  %8s  %7s\n", ids.size(), "distance", "width", "precision", "coverage", "in time");
-  const size_t n_widths = scores.size() / engine::kMaxAheadDistance;
-  for (uint32_t distance = 1; distance <= engine::kMaxAheadDistance; ++distance) {
+  const uint32_t n_distances = flags.engine.lookahead_distance;
+  const size_t n_widths = scores.size() / n_distances;
+  for (uint32_t distance = 1; distance <= n_distances; ++distance) {
     for (const uint32_t width : flags.widths) {
       const engine::LookAheadScore& score = scores[(distance - 1) * n_widths + std::min<size_t>(width, n_widths) - 1];
       rows.push_back({{"width", width}, {"distance", distance}, {"precision", score.precision}, {"coverage", score.coverage}, {"in_time", score.in_time}});

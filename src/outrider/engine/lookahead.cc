@@ -185,13 +185,15 @@ float LookAhead::precision(const KindState& kind, uint32_t width) const noexcept
 // Of those that have guessed for this demand and have been scored a few times.
 LookAhead::Kind LookAhead::most_precise(const View& view) const noexcept {
   const uint32_t width = std::min(options_.width == kLookAheadAuto ? n_used_ : options_.width, max_width_);
+  // What counts is how right they are about experts that are not there. Where that is not known yet, or all are there so
+  // that nothing hangs on it: about all.
+  const bool all_there = std::none_of(view.kinds.begin(), view.kinds.end(), has_absent);
   Kind best = kNothing;
   float best_precision = 0;
   for (const Kind kind : {kBlend, kRouter, kToken, kRecent}) {
     const KindState& state = view.kinds[kind];
     if (state.n_ids[0] == 0 || state.right[0].n < kFewSamples) continue;
-    // What counts is how right they are about experts that are not there; before that is known, about all.
-    const bool is_known = state.first_needed.n >= kFirst * kFewSamples;
+    const bool is_known = !all_there && state.first_needed.n >= kFirst * kFewSamples;
     const float value = (is_known ? state.first_needed.value : precision(state, width)) + (kind == kBlend ? kBlendBonus : 0);
     if (best == kNothing || value > best_precision) {
       best = kind;
