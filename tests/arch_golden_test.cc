@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every architecture against llama.cpp: logits on tiny random F32 models (tests/golden/archs/PROVENANCE.md).
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +37,7 @@ TEST_P(ArchGolden, LogitsEqualLlamaCpp) {
   for (const float x : want) square += static_cast<double>(x) * x;
   const double rms = std::sqrt(square / static_cast<double>(want.size()));
 
-  const std::string path = ::testing::TempDir() + "arch_golden_" + name + ".gguf";
+  const std::string path = ::testing::TempDir() + "arch_golden_" + name + "_" + std::to_string(::getpid()) + ".gguf";
   test::write_tiny_model(tiny, path);
   const model::Model model = model::open(path);
   engine::EngineOptions options;

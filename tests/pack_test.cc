@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // outrider pack, and run on what it makes: the same bits as from the plain file, one read an expert.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -41,7 +42,7 @@ TEST(Pack, TheDigestIsThatOfThePlainFile) {
 
 TEST(Pack, TheDemoModelsDigestStaysAndItVerifies) {
   const std::string demo = OUTRIDER_SOURCE_DIR "/models/outrider-demo-q4_0.gguf";
-  const std::string packed = ::testing::TempDir() + "outrider_demo_packed.gguf";
+  const std::string packed = ::testing::TempDir() + "demo_packed_" + std::to_string(::getpid()) + ".gguf";
   std::remove(packed.c_str());
   ASSERT_EQ(run_program("pack " + demo + " " + packed).exit_code, 0);
   EXPECT_EQ(run_ids(packed, 16)["digest"], run_ids(demo, 64)["digest"]);

@@ -2,6 +2,7 @@
 #include "outrider/whatif/plan.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "outrider/base/error.h"
 #include "tiny_model.h"
@@ -39,7 +40,7 @@ TEST(CacheRequest, BadFormsAreToldWithTheGoodOnes) {
 class PlanTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    path_ = ::testing::TempDir() + "plan_test.gguf";
+    path_ = ::testing::TempDir() + "plan_test_" + std::to_string(::getpid()) + ".gguf";
     test::TinyModel tiny;
     tiny.qk_norm = true;
     tiny.n_experts = 32;

@@ -2,6 +2,7 @@
 #include "outrider/whatif/predict.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -56,7 +57,7 @@ TEST(Predict, AnUnknownRateNeverBounds) {
 TEST(Predict, WorkIsCountedFromTheDirectory) {
   test::TinyModel tiny;  // f32: 4 bytes an element
   tiny.qk_norm = true;
-  const std::string path = ::testing::TempDir() + "outrider_predict_test.gguf";
+  const std::string path = ::testing::TempDir() + "predict_test_" + std::to_string(::getpid()) + ".gguf";
   test::write_tiny_model(tiny, path);
   const model::Model model = model::open(path);
   std::remove(path.c_str());
