@@ -327,13 +327,12 @@ TEST(Engine, MirrorsAliveDyingOrDeadChangeNoBit) {
       EXPECT_EQ(test::run_digest(engine, ids, 8), want) << dead;
       const std::vector<io::CopyReads> reads = engine.copy_reads();
       ASSERT_EQ(reads.size(), 2U);
-      EXPECT_GT(reads[0].n_bytes, 0U);
-      EXPECT_GT(reads[1].n_bytes, 0U);
-      if (dead.empty()) {
-        EXPECT_TRUE(engine.warnings().empty());
-      } else {
-        ASSERT_EQ(engine.warnings().size(), 1U);
-        EXPECT_EQ(engine.warnings()[0], dead + ": cannot be read any more (EIO): the other copies serve instead");
+      // Which copy serves what is a matter of time (io/copies_test.cc has it on counters); a copy that is asked no more
+      // after its death is not found dead.
+      EXPECT_GT(reads[0].n_bytes + reads[1].n_bytes, 0U);
+      EXPECT_LE(engine.warnings().size(), dead.empty() ? 0U : 1U);
+      for (const std::string& warning : engine.warnings()) {
+        EXPECT_EQ(warning, dead + ": cannot be read any more (EIO): the other copies serve instead");
       }
     }
   }
