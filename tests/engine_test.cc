@@ -24,6 +24,8 @@ namespace {
 
 using engine::EngineOptions;
 using test::error_of;
+using test::some_ids;
+using test::tiny_options;
 using test::TinyModel;
 
 TinyModel tiny_moe() {
@@ -33,21 +35,6 @@ TinyModel tiny_moe() {
 }
 
 using TinyFile = test::TempModel;
-
-std::vector<int32_t> some_ids(uint32_t n, uint32_t n_vocab, uint64_t salt = 1) {
-  TestRng random(salt);
-  std::vector<int32_t> ids(n);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(n_vocab));
-  return ids;
-}
-
-EngineOptions tiny_options() {
-  EngineOptions options;
-  options.context = 64;
-  options.isa = best_isa();
-  options.kv_type = kernels::KvType::kF32;
-  return options;
-}
 
 TEST(Engine, EmptyPassDoesNothing) {
   const TinyFile file(tiny_moe());

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "outrider/base/cpu.h"
+#include "outrider/base/test_rng.h"
 #include "outrider/engine/engine.h"
 #include "outrider/kernels/elementwise/elementwise.h"
 #include "outrider/observe/digest.h"
@@ -13,6 +15,22 @@ namespace outrider::test {
 
 inline int32_t best_token(std::span<const float> logits) {
   return static_cast<int32_t>(kernels::argmax(logits.data(), logits.size()));
+}
+
+inline std::vector<int32_t> some_ids(uint32_t n, uint32_t n_vocab, uint64_t salt = 1) {
+  TestRng random(salt);
+  std::vector<int32_t> ids(n);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(n_vocab));
+  return ids;
+}
+
+// For tiny models: the best instruction set, exact KV.
+inline engine::EngineOptions tiny_options() {
+  engine::EngineOptions options;
+  options.context = 64;
+  options.isa = best_isa();
+  options.kv_type = kernels::KvType::kF32;
+  return options;
 }
 
 // Digest over the logits of every prompt position and of n_greedy tokens after it.
