@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "outrider/base/cpu.h"
@@ -387,6 +388,21 @@ TEST(Bench, ReportsSpeedsBoundsAndPairs) {
   EXPECT_EQ(result["vs"]["ratios"].size(), 2U);
   EXPECT_EQ(result["vs"]["ratios"][0]["pairs"].size(), 2U);
   EXPECT_NE(refusal("bench " + kDemo + " --vs '--evict oldest' -q").find("--vs"), std::string::npos);
+}
+
+TEST(Bench, ColdRunsFindEmptyCachesAndGoToCsv) {
+  const format::TempFolder folder;
+  const std::string command = "bench " + kDemo + " --prefill 16 --decode 8 --repeat 2 --lookahead off --json -q --csv " + (folder / "out.csv");
+  const json warm = json::parse(run_program(command).out), cold = json::parse(run_program(command + " --cold").out);
+  EXPECT_EQ(warm["decode"][0]["read_bytes_per_token"], 0.0);
+  EXPECT_GT(cold["decode"][0]["read_bytes_per_token"], 0.0);
+  std::ifstream in(folder / "out.csv");
+  std::string line;
+  std::getline(in, line);
+  EXPECT_EQ(line.rfind("kind,tokens,context,caches,options,round,tokens_per_s,", 0), 0U) << line;
+  size_t n_rows = 0;
+  for (; std::getline(in, line); ++n_rows) EXPECT_NE(line.find(",cold,"), std::string::npos) << line;
+  EXPECT_EQ(n_rows, 4U);
 }
 
 TEST(Bench, MemoryProbeStaysWithinTheBudget) {

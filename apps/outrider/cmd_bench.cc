@@ -2,14 +2,19 @@
 // outrider bench: prefill and decode speed at context frontiers, with the bounds of this machine beside them; --vs
 // interleaves a second configuration and gives the ratio pair by pair.
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <deque>
 #include <limits>
 
 #include "command.h"
 #include "engine_flags.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
+#include "outrider/base/memory_budget.h"
 #include "outrider/base/random.h"
 #include "outrider/base/units.h"
 #include "outrider/whatif/machine.h"
@@ -24,8 +29,8 @@ struct BenchFlags {
   EngineFlags engine;
   std::vector<uint32_t> prefill = {512}, decode = {64}, context = {0};
   uint32_t repeat = 5;
-  std::string versus;
-  bool json = false;
+  std::string versus, csv;
+  bool json = false, cold = false;
 };
 
 struct Spread {
@@ -46,12 +51,44 @@ struct Case {
   uint32_t tokens, context;
 };
 
+// One measured run. A rate of the drive is the mean of readings right before and after it; 0 when nothing was read.
+struct Round {
+  double tps = 0, read_bytes = 0;  // of the drive, a token
+  double stall_ms = 0, idle_ms = 0;  // a token: compute waited for the drive; the drive for demands
+  double drive_gbps = 0;
+
+  double drive_bound_tps() const {
+    return drive_gbps > 0 && read_bytes > 0 ? 1e9 * drive_gbps / read_bytes : std::numeric_limits<double>::infinity();
+  }
+};
+
+template <typename Of>
+Spread spread_of(const std::vector<Round>& rounds, const Of& of) {
+  std::vector<double> values;
+  for (const Round& round : rounds) values.push_back(of(round));
+  return spread(std::move(values));
+}
+
 // One engine under test; tokens are drawn from a seed, the same for every engine and repetition.
 struct Subject {
+  EngineFlags flags;
+  uint32_t longest = 0;
   std::unique_ptr<LoadedModel> loaded;
-  std::vector<std::vector<double>> rates;  // per case, tokens per second
-  std::vector<double> read_bytes;          // per case, of the drive, a token
+  std::vector<std::vector<Round>> rounds;  // per case
   residency::StoreCounters decode_experts;
+
+  Subject(EngineFlags engine_flags, uint32_t longest_context, size_t n_cases)
+      : flags(std::move(engine_flags)), longest(longest_context), rounds(n_cases) {
+    load();
+  }
+
+  // With an empty expert cache.
+  void load() {
+    loaded.reset();  // two at once would not fit
+    loaded = load_model(flags, nullptr, [this](const model::Model&, engine::EngineOptions& options) {
+      if (options.context == 0) options.context = longest;
+    });
+  }
 
   std::vector<int32_t> tokens(uint32_t n, uint64_t seed) const {
     Random random(seed);
@@ -60,8 +97,8 @@ struct Subject {
     return ids;
   }
 
-  // An unmeasured run counts for nothing: it meets cold caches.
-  void run(const Case& test, size_t case_idx, bool is_measured) {
+  // Returns whether anything was read of the drive. An unmeasured run counts for nothing: it meets cold caches.
+  bool run(const Case& test, size_t case_idx, bool is_measured) {
     engine::Engine& engine = *loaded->engine;
     if (engine.n_tokens(0) < test.context) {
       engine.keep(0, 0);
@@ -80,11 +117,12 @@ struct Subject {
       }
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!is_measured) return;
-    rates[case_idx].push_back(test.tokens / seconds);
     const residency::StoreCounters spent = engine.counters().experts - before;
-    const auto n_runs = static_cast<double>(rates[case_idx].size());
-    read_bytes[case_idx] += (static_cast<double>(spent.bytes_read) / test.tokens - read_bytes[case_idx]) / n_runs;
+    if (!is_measured) return spent.bytes_read > 0;
+    rounds[case_idx].push_back({.tps = test.tokens / seconds,
+                                .read_bytes = static_cast<double>(spent.bytes_read) / test.tokens,
+                                .stall_ms = static_cast<double>(spent.stall_ns) / 1e6 / test.tokens,
+                                .idle_ms = static_cast<double>(spent.idle_ns) / 1e6 / test.tokens});
     if (!test.is_prefill) {
       decode_experts.demanded += spent.demanded;
       decode_experts.hits += spent.hits;
@@ -92,6 +130,7 @@ struct Subject {
       decode_experts.bytes_read += spent.bytes_read;
       decode_experts.stall_ns += spent.stall_ns;
     }
+    return spent.bytes_read > 0;
   }
 };
 
@@ -112,16 +151,6 @@ EngineFlags versus_flags(const BenchFlags& flags) {
   return other;
 }
 
-Subject load_subject(const EngineFlags& flags, uint32_t context, size_t n_cases) {
-  Subject subject;
-  subject.loaded = load_model(flags, nullptr, [&](const model::Model&, engine::EngineOptions& options) {
-    if (options.context == 0) options.context = context;
-  });
-  subject.rates.resize(n_cases);
-  subject.read_bytes.resize(n_cases);
-  return subject;
-}
-
 // Bytes of resident weights that one decoded token reads.
 uint64_t bytes_per_token(const LoadedModel& loaded) {
   const model::Model& model = loaded.model;
@@ -139,11 +168,16 @@ double probe_dram(const EngineFlags& flags) {
   return whatif::dram_read_gbps(pool, flags_budget(flags).available_bytes / 2);
 }
 
-whatif::DriveReadings drive_readings(const LoadedModel& loaded) {
+std::string largest_file(const LoadedModel& loaded) {
   const format::ModelFile& file = loaded.model.file;
-  const auto largest = std::max_element(file.files.begin(), file.files.end(),
-                                        [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; });
-  return {largest->path, whatif::read_bytes_of(loaded.model)};
+  return std::max_element(file.files.begin(), file.files.end(), [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; })->path;
+}
+
+// Of the budget, beside what has been loaded; perhaps little.
+uint64_t left_beside(const Subject& subject) {
+  if (subject.flags.memory.empty()) return memory_budget().available_bytes;
+  const uint64_t budget = flags_budget(subject.flags).available_bytes, plan = subject.loaded->plan.total_bytes;
+  return budget > plan ? budget - plan : 0;
 }
 
 Json machine_json(const LoadedModel& loaded, double dram_gbps, const whatif::DriveReadings& drive) {
@@ -163,41 +197,38 @@ Json machine_json(const LoadedModel& loaded, double dram_gbps, const whatif::Dri
   return out;
 }
 
-// Tokens per second at which the drive alone could have served a case; infinite when nothing was read.
-double drive_bound(const Subject& subject, size_t case_idx, const Json& machine) {
-  const double disk = machine["disk_gbps"], bytes = subject.read_bytes[case_idx];
-  return disk > 0 && bytes > 0 ? 1e9 * disk / bytes : std::numeric_limits<double>::infinity();
+// What resident bytes (and in prefill arithmetic, if a probe is kept) would allow; infinite when not known.
+double compute_bound(const Subject& subject, const Case& test, const Json& machine) {
+  const double dram_gbps = machine["dram_gbps"];
+  if (!test.is_prefill) return 1e9 * dram_gbps / static_cast<double>(bytes_per_token(*subject.loaded));
+  if (!machine.contains("int8_gmacs")) return std::numeric_limits<double>::infinity();
+  const whatif::MachineRates rates = {.dram_gbps = dram_gbps, .drive_gbps = 0, .int8_gmacs = machine["int8_gmacs"]};
+  const uint32_t chunk = std::min(test.tokens, subject.loaded->engine->options().chunk);
+  return whatif::predict(whatif::model_work(subject.loaded->model), rates, 0, chunk).prefill.bound_tps;
 }
 
-// Prefill bound: the arithmetic of a chunk at the kept probe's int8 rate (if there is one), its bytes at the DRAM rate, or
-// what was read at the drive's.
-double prefill_bound(const Subject& subject, size_t case_idx, const Json& machine, uint32_t n_tokens) {
-  const whatif::MachineRates rates = {
-      .dram_gbps = machine["dram_gbps"], .drive_gbps = 0, .int8_gmacs = machine.value("int8_gmacs", 0.0)};
-  const uint32_t chunk = std::min(n_tokens, subject.loaded->engine->options().chunk);
-  return std::min(whatif::predict(whatif::model_work(subject.loaded->model), rates, 0, chunk).prefill.bound_tps,
-                  drive_bound(subject, case_idx, machine));
-}
-
-// Decode bound, tokens per second: max(resident bytes / DRAM rate, missed bytes / drive rate) a token (design.md 9).
-double decode_bound(const Subject& subject, size_t case_idx, const Json& machine) {
-  const double ns = static_cast<double>(bytes_per_token(*subject.loaded)) / std::max(machine["dram_gbps"].get<double>(), 1e-9);
-  return std::min(1e9 / ns, drive_bound(subject, case_idx, machine));
-}
-
+// A bound is min(compute bound, bytes read / rate of the drive), run by run: design.md section 9.
 Json report(const Subject& subject, const std::vector<Case>& cases, const Json& machine) {
   Json out;
   out["prefill"] = Json::array();
   out["decode"] = Json::array();
   for (size_t i = 0; i < cases.size(); ++i) {
+    const std::vector<Round>& rounds = subject.rounds[i];
     Json row = {{"tokens", cases[i].tokens},
                 {"context", cases[i].context},
-                {"tokens_per_s", to_json(spread(subject.rates[i]))}};
-    const bool has_prefill_bound = machine.contains("int8_gmacs") || subject.read_bytes[i] > 0;
-    if (cases[i].is_prefill && has_prefill_bound) row["bound_tokens_per_s"] = prefill_bound(subject, i, machine, cases[i].tokens);
-    if (!cases[i].is_prefill) row["bound_tokens_per_s"] = decode_bound(subject, i, machine);
-    row["read_bytes_per_token"] = subject.read_bytes[i];
-    if (subject.read_bytes[i] > 0) row["drive_bound_tokens_per_s"] = drive_bound(subject, i, machine);
+                {"tokens_per_s", to_json(spread_of(rounds, [](const Round& r) { return r.tps; }))},
+                {"read_bytes_per_token", spread_of(rounds, [](const Round& r) { return r.read_bytes; }).median},
+                {"stall_ms_per_token", spread_of(rounds, [](const Round& r) { return r.stall_ms; }).median},
+                {"idle_ms_per_token", spread_of(rounds, [](const Round& r) { return r.idle_ms; }).median}};
+    const double computing = compute_bound(subject, cases[i], machine);
+    const Spread drive = spread_of(rounds, [](const Round& r) { return r.drive_bound_tps(); });
+    const double bound = std::min(computing, drive.median);
+    if (std::isfinite(bound)) {
+      row["bound_tokens_per_s"] = bound;
+      row["bound_by"] = drive.median < computing ? "drive" : "compute";
+      row["bound_share"] = to_json(spread_of(rounds, [&](const Round& r) { return r.tps / std::min(computing, r.drive_bound_tps()); }));
+    }
+    if (std::isfinite(drive.median)) row["drive_bound_tokens_per_s"] = drive.median;
     out[cases[i].is_prefill ? "prefill" : "decode"].push_back(row);
   }
   out["experts"] = experts_json(*subject.loaded, subject.decode_experts);
@@ -213,71 +244,125 @@ void print_table(const Json& result) {
                   row["context"].get<uint32_t>(), rate["median"].get<double>(), rate["min"].get<double>(),
                   rate["max"].get<double>());
       if (row.contains("bound_tokens_per_s")) {
-        const double bound = row["bound_tokens_per_s"];
-        std::printf("  bound %.2f (%.0f%%)", bound, 100 * rate["median"].get<double>() / bound);
+        const Json& share = row["bound_share"];
+        std::printf("  bound %.2f (%s): %.0f%% [%.0f - %.0f]", row["bound_tokens_per_s"].get<double>(), row["bound_by"].get<std::string>().c_str(),
+                    100 * share["median"].get<double>(), 100 * share["min"].get<double>(), 100 * share["max"].get<double>());
       }
       std::printf("\n");
     }
   }
 }
 
-void bench(const BenchFlags& flags) {
+std::vector<Case> cases_of(const BenchFlags& flags) {
   std::vector<Case> cases;
-  uint32_t longest = 0;
   for (const uint32_t context : flags.context) {
     for (const uint32_t n : flags.prefill) cases.push_back({true, n, context});
     for (const uint32_t n : flags.decode) cases.push_back({false, n, context});
-    for (const Case& test : cases) longest = std::max(longest, test.context + test.tokens);
   }
   if (cases.empty()) fail(ErrorKind::kBadArgument, "--prefill and --decode: wanted at least one size");
+  return cases;
+}
+
+// Runs a case; where a drive is read it is measured between any two runs, for each run meets another drive.
+void measure(std::deque<Subject>& subjects, const Case& test, size_t case_idx, const BenchFlags& flags, whatif::DriveReadings& drive) {
+  bool reads = flags.cold;
+  for (Subject& subject : subjects) {
+    if (!flags.cold && subject.run(test, case_idx, false)) reads = true;
+  }
+  double before_gbps = reads ? drive.take() : 0;
+  for (uint32_t round = 0; round < flags.repeat; ++round) {
+    for (Subject& subject : subjects) {
+      if (flags.cold) subject.load();
+      subject.run(test, case_idx, true);
+      const double after_gbps = reads ? drive.take() : 0;
+      subject.rounds[case_idx].back().drive_gbps = (before_gbps + after_gbps) / 2;
+      before_gbps = after_gbps;
+    }
+  }
+}
+
+Json ratios_of(const std::deque<Subject>& subjects, const std::vector<Case>& cases) {
+  Json out = Json::array();
+  for (size_t i = 0; i < cases.size(); ++i) {
+    std::vector<double> ratios;
+    for (size_t round = 0; round < subjects[0].rounds[i].size(); ++round)
+      ratios.push_back(subjects[1].rounds[i][round].tps / subjects[0].rounds[i][round].tps);
+    out.push_back({{"kind", cases[i].is_prefill ? "prefill" : "decode"},
+                   {"tokens", cases[i].tokens},
+                   {"context", cases[i].context},
+                   {"pairs", ratios},
+                   {"ratio", to_json(spread(ratios))}});
+  }
+  return out;
+}
+
+void write_csv(const BenchFlags& flags, const std::deque<Subject>& subjects, const std::vector<Case>& cases, const Json& machine) {
+  std::FILE* file = std::fopen(flags.csv.c_str(), "w");
+  if (file == nullptr) fail(ErrorKind::kIo, "--csv {}: {}", printable(flags.csv), std::strerror(errno));
+  std::fprintf(file, "kind,tokens,context,caches,options,round,tokens_per_s,read_bytes_per_token,stall_ms_per_token,idle_ms_per_token,drive_gbps,drive_bound,compute_bound\n");
+  for (size_t i = 0; i < cases.size(); ++i) {
+    for (size_t which = 0; which < subjects.size(); ++which) {
+      const std::vector<Round>& rounds = subjects[which].rounds[i];
+      for (size_t round = 0; round < rounds.size(); ++round) {
+        const Round& r = rounds[round];
+        std::fprintf(file, "%s,%u,%u,%s,\"%s\",%zu,%.4f,%.0f,%.3f,%.3f,%.3f,%.4f,%.4f\n", cases[i].is_prefill ? "prefill" : "decode", cases[i].tokens,
+                     cases[i].context, flags.cold ? "cold" : "warm", which == 0 ? "" : flags.versus.c_str(), round, r.tps, r.read_bytes, r.stall_ms, r.idle_ms,
+                     r.drive_gbps, r.drive_bound_tps(), compute_bound(subjects[which], cases[i], machine));
+      }
+    }
+  }
+  if (std::fclose(file) != 0) fail(ErrorKind::kIo, "--csv {}: {}", printable(flags.csv), std::strerror(errno));
+}
+
+void print_report(const Json& out, const BenchFlags& flags) {
+  const Json& machine = out["machine"];
+  std::printf("%s, %u threads, %s; DRAM %.1f GB/s", machine["cpu"].get<std::string>().c_str(), machine["threads"].get<uint32_t>(),
+              machine["isa"].get<std::string>().c_str(), machine["dram_gbps"].get<double>());
+  if (machine["disk_readings"] != 0) {
+    std::printf(", drive %.2f to %.2f GB/s in %u readings", machine["disk_gbps_least"].get<double>(), machine["disk_gbps"].get<double>(),
+                machine["disk_readings"].get<uint32_t>());
+  }
+  std::printf("\n");
+  print_table(out);
+  if (flags.versus.empty()) return;
+  std::printf("vs %s\n", flags.versus.c_str());
+  print_table(out["vs"]);
+  for (const Json& row : out["vs"]["ratios"]) {
+    std::printf("ratio    %s %u at %u: %.3f [%.3f - %.3f]\n", row["kind"].get<std::string>().c_str(), row["tokens"].get<uint32_t>(),
+                row["context"].get<uint32_t>(), row["ratio"]["median"].get<double>(), row["ratio"]["min"].get<double>(),
+                row["ratio"]["max"].get<double>());
+  }
+}
+
+void bench(const BenchFlags& flags) {
+  const std::vector<Case> cases = cases_of(flags);
+  uint32_t longest = 0;
+  for (const Case& test : cases) longest = std::max(longest, test.context + test.tokens);
   double dram_gbps = probe_dram(flags.engine);
-  std::vector<Subject> subjects;
-  subjects.push_back(load_subject(flags.engine, longest, cases.size()));
-  if (!flags.versus.empty()) subjects.push_back(load_subject(versus_flags(flags), longest, cases.size()));
-  whatif::DriveReadings drive = drive_readings(*subjects[0].loaded);
+  std::deque<Subject> subjects;
+  subjects.emplace_back(flags.engine, longest, cases.size());
+  if (!flags.versus.empty()) subjects.emplace_back(versus_flags(flags), longest, cases.size());
+  whatif::DriveReadings drive(largest_file(*subjects[0].loaded), whatif::read_bytes_of(subjects[0].loaded->model),
+                              left_beside(subjects[0]) / 4 * 3);
   drive.take();
   for (size_t i = 0; i < cases.size(); ++i) {
-    for (Subject& subject : subjects) subject.run(cases[i], i, false);
-    for (uint32_t round = 0; round < flags.repeat; ++round) {
-      for (Subject& subject : subjects) subject.run(cases[i], i, true);
-    }
-    drive.take();
+    measure(subjects, cases[i], i, flags, drive);
     if (flags.engine.memory.empty()) dram_gbps = std::max(dram_gbps, probe_dram(flags.engine));
   }
   const Json machine = machine_json(*subjects[0].loaded, dram_gbps, drive);
   Json out = report(subjects[0], cases, machine);
   out["machine"] = machine;
+  out["caches"] = flags.cold ? "cold" : "warm";
   if (subjects.size() == 2) {
     out["vs"] = report(subjects[1], cases, machine);
     out["vs"]["options"] = flags.versus;
-    for (size_t i = 0; i < cases.size(); ++i) {
-      std::vector<double> ratios;
-      for (uint32_t round = 0; round < flags.repeat; ++round)
-        ratios.push_back(subjects[1].rates[i][round] / subjects[0].rates[i][round]);
-      out["vs"]["ratios"].push_back({{"kind", cases[i].is_prefill ? "prefill" : "decode"},
-                                     {"tokens", cases[i].tokens},
-                                     {"context", cases[i].context},
-                                     {"pairs", ratios},
-                                     {"ratio", to_json(spread(ratios))}});
-    }
+    out["vs"]["ratios"] = ratios_of(subjects, cases);
   }
+  if (!flags.csv.empty()) write_csv(flags, subjects, cases, machine);
   if (flags.json) {
     std::printf("%s\n", out.dump().c_str());
-    return;
-  }
-  std::printf("%s, %u threads, %s; DRAM %.1f GB/s, drive %.2f GB/s (best of %u readings, the least %.2f)\n", machine["cpu"].get<std::string>().c_str(),
-              machine["threads"].get<uint32_t>(), machine["isa"].get<std::string>().c_str(),
-              machine["dram_gbps"].get<double>(), machine["disk_gbps"].get<double>(), machine["disk_readings"].get<uint32_t>(),
-              machine["disk_gbps_least"].get<double>());
-  print_table(out);
-  if (!flags.versus.empty()) {
-    std::printf("vs %s\n", flags.versus.c_str());
-    print_table(out["vs"]);
-    for (const Json& row : out["vs"]["ratios"]) {
-      std::printf("ratio    %s %u at %u: %.3f [%.3f - %.3f]\n", row["kind"].get<std::string>().c_str(),
-                  row["tokens"].get<uint32_t>(), row["context"].get<uint32_t>(), row["ratio"]["median"].get<double>(),
-                  row["ratio"]["min"].get<double>(), row["ratio"]["max"].get<double>());
-    }
+  } else {
+    print_report(out, flags);
   }
 }
 
@@ -306,6 +391,8 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--vs", flags->versus, "Options of a second configuration to interleave, e.g. \"--evict lfu\"");
+  command->add_flag("--cold", flags->cold, "Load the model anew for each run, so that its expert cache is empty, instead of running once before");
+  command->add_option("--csv", flags->csv, "File for one row a run");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { bench(*flags); });
 }

@@ -33,6 +33,14 @@ AlignedBuffer::AlignedBuffer(uint64_t n_bytes, const char* what) {
   if (alignment == kHugePage) madvise(data_, *padded, MADV_HUGEPAGE);
 }
 
+void AlignedBuffer::populate() noexcept {
+  // A write in each small page: the kernel may have refused large ones, and MADV_POPULATE_WRITE is younger than Linux 5.13.
+  for (uint64_t at = 0; at < n_bytes_; at += 4096) {
+    auto* byte = reinterpret_cast<volatile std::byte*>(data_ + at);
+    *byte = *byte;
+  }
+}
+
 void AlignedBuffer::reset() noexcept {
   if (map_ != nullptr) munmap(map_, map_bytes_);
   data_ = nullptr;

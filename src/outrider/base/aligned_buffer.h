@@ -26,6 +26,9 @@ class AlignedBuffer {
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
 
+  // Has the kernel give every page now instead of when it is first written.
+  void populate() noexcept;
+
   std::byte* data() noexcept { return data_; }
   const std::byte* data() const noexcept { return data_; }
   uint64_t size() const noexcept { return n_bytes_; }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <numeric>
+#include <vector>
 
 #include "outrider/base/aligned_buffer.h"
 #include "outrider/base/checked.h"
@@ -76,6 +78,18 @@ TEST(AlignedBuffer, AlignedAndZeroed) {
   EXPECT_EQ(reinterpret_cast<uint64_t>(big.data()) % (2U << 20), 0U);
   EXPECT_EQ(std::accumulate(big.as<uint8_t>(), big.as<uint8_t>() + big.size(), 0), 0);
   EXPECT_THROW(AlignedBuffer(UINT64_MAX - 5, "test"), Error);
+}
+
+TEST(AlignedBuffer, PopulatedPagesAreResident) {
+  for (const uint64_t n_bytes : {100ULL, 12288ULL, 5ULL << 20}) {
+    AlignedBuffer buffer(n_bytes, "test");
+    buffer.as<uint8_t>()[0] = 7;
+    buffer.populate();
+    std::vector<unsigned char> is_resident((n_bytes + 4095) / 4096);
+    ASSERT_EQ(mincore(buffer.data(), n_bytes, is_resident.data()), 0);
+    for (const unsigned char page : is_resident) ASSERT_EQ(page & 1, 1);
+    EXPECT_EQ(std::accumulate(buffer.as<uint8_t>(), buffer.as<uint8_t>() + n_bytes, 0), 7);
+  }
 }
 
 TEST_F(FakeMachine, DefaultThreadsHeedsQuotaOfAParentGroup) {

@@ -80,6 +80,7 @@ uint64_t CpuDevice::scratch_bytes(uint32_t n_threads, uint32_t max_experts, uint
 
 std::byte* CpuDevice::allocate(uint64_t n_bytes, const char* what) {
   buffers_.emplace_back(n_bytes, what);
+  buffers_.back().populate();
   return buffers_.back().data();
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <system_error>
 #include <vector>
 
 #include "outrider/base/aligned_buffer.h"
@@ -58,41 +59,56 @@ double dram_read_gbps(ThreadPool& pool, uint64_t most_bytes) {
   return sink.load() == 0 ? 0 : best;
 }
 
-double drive_read_gbps(const std::string& path, uint64_t read_bytes, uint32_t depth) {
-  const uint64_t block_bytes = align_up(read_bytes, 4096);
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
-  if (fd < 0) return 0;
-  struct stat status {};
-  const uint64_t n_blocks = fstat(fd, &status) == 0 ? static_cast<uint64_t>(status.st_size) / block_bytes : 0;
-  std::atomic<uint64_t> n_bytes{0};  // relaxed: read after the threads have joined
-  double seconds = 0;
-  if (n_blocks >= depth) {
-    const auto start = Clock::now();
-    std::vector<std::thread> threads;
-    for (uint32_t t = 0; t < depth; ++t) {
-      threads.emplace_back([&, t] {
-        AlignedBuffer block(block_bytes, "drive probe");
-        Random random(t);
-        while (seconds_since(start) < 0.3) {
-          const ssize_t got = pread(fd, block.data(), block_bytes, static_cast<off_t>(random.below(n_blocks) * block_bytes));
-          if (got != static_cast<ssize_t>(block_bytes)) return;
-          n_bytes.fetch_add(block_bytes, std::memory_order_relaxed);
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    seconds = seconds_since(start);
-  }
-  close(fd);
-  return seconds > 0 ? static_cast<double>(n_bytes.load()) / 1e9 / seconds : 0;
+AlignedBuffer drive_probe_memory(uint64_t most_bytes) {
+  constexpr uint64_t kMostBytes = 256ULL << 20, kLeastBytes = 2ULL << 20;
+  AlignedBuffer memory(std::clamp(most_bytes, kLeastBytes, kMostBytes), "drive probe");
+  memory.populate();
+  return memory;
 }
 
-void DriveReadings::take() {
-  for (const uint32_t depth : {2U, 4U, 16U}) {
-    const double gbps = drive_read_gbps(path_, read_bytes_, depth);
-    best_gbps_ = std::max(best_gbps_, gbps);
-    least_gbps_ = n_readings_++ == 0 ? gbps : std::min(least_gbps_, gbps);
+double drive_read_gbps(int fd, uint64_t n_bytes, std::span<std::byte> memory, uint64_t read_bytes, uint32_t depth, double seconds) {
+  const uint64_t n_places = n_bytes / read_bytes, n_slots = memory.size() / read_bytes;
+  if (n_places == 0 || n_slots < depth) return 0;
+  std::atomic<uint64_t> n_begun{0}, total{0};  // relaxed: counters; the sum is read after the threads have joined
+  const auto start = Clock::now();
+  const auto read_on = [&](uint32_t t) {
+    Random random(t + read_bytes + static_cast<uint64_t>(start.time_since_epoch().count()));
+    do {
+      const uint64_t slot = n_begun.fetch_add(1, std::memory_order_relaxed) % n_slots;
+      const auto offset = static_cast<off_t>(random.below(n_places) * read_bytes);
+      if (pread(fd, memory.data() + slot * read_bytes, read_bytes, offset) != static_cast<ssize_t>(read_bytes)) return;
+      total.fetch_add(read_bytes, std::memory_order_relaxed);
+    } while (seconds_since(start) < seconds);
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (uint32_t t = 0; t < depth; ++t) threads.emplace_back(read_on, t);
+  } catch (const std::system_error&) {  // a thread was refused: fewer read
   }
+  for (std::thread& thread : threads) thread.join();
+  return static_cast<double>(total.load()) / 1e9 / seconds_since(start);
+}
+
+DriveReadings::DriveReadings(const std::string& path, uint64_t read_bytes, uint64_t most_bytes_of_memory)
+    : fd_(open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC)),
+      read_bytes_(align_up(read_bytes, 4096)),
+      memory_(drive_probe_memory(most_bytes_of_memory)) {
+  struct stat status {};
+  if (fd_ >= 0 && fstat(fd_, &status) == 0) n_bytes_ = static_cast<uint64_t>(status.st_size);
+}
+
+DriveReadings::~DriveReadings() {
+  if (fd_ >= 0) close(fd_);
+}
+
+double DriveReadings::take() {
+  double best = 0;
+  if (fd_ >= 0) {
+    for (const uint32_t depth : {1U, 2U, 4U, 16U}) best = std::max(best, drive_read_gbps(fd_, n_bytes_, {memory_.data(), memory_.size()}, read_bytes_, depth, 0.1));
+  }
+  best_gbps_ = std::max(best_gbps_, best);
+  least_gbps_ = n_readings_++ == 0 ? best : std::min(least_gbps_, best);
+  return best;
 }
 
 }  // namespace outrider::whatif

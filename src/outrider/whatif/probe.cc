@@ -7,16 +7,13 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <thread>
 
-#include "outrider/base/aligned_buffer.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
 #include "outrider/base/memory_budget.h"
@@ -58,25 +55,8 @@ class ScratchFile {
 
   bool is_direct() const noexcept { return is_direct_; }
 
-  // GB/s of random reads, `depth` threads with one read each.
-  double read_gbps(uint64_t read_bytes, uint32_t depth, double seconds) const {
-    std::atomic<uint64_t> total{0};  // relaxed: read after the threads have joined
-    const uint64_t n_places = n_bytes_ / read_bytes;
-    const auto start = Clock::now();
-    std::vector<std::thread> threads;
-    for (uint32_t t = 0; t < depth; ++t) {
-      threads.emplace_back([&, t] {
-        AlignedBuffer block(read_bytes, "drive probe");
-        Random random(t + read_bytes);
-        do {  // at least one read each, on however busy a machine
-          const auto offset = static_cast<off_t>(random.below(n_places) * read_bytes);
-          if (::pread(fd_, block.data(), read_bytes, offset) != static_cast<ssize_t>(read_bytes)) return;
-          total.fetch_add(read_bytes, std::memory_order_relaxed);
-        } while (seconds_since(start) < seconds);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return static_cast<double>(total.load()) / 1e9 / seconds_since(start);
+  double read_gbps(uint64_t read_bytes, uint32_t depth, double seconds) {
+    return drive_read_gbps(fd_, n_bytes_, {memory_.data(), memory_.size()}, read_bytes, depth, seconds);
   }
 
  private:
@@ -97,6 +77,7 @@ class ScratchFile {
   }
 
   uint64_t n_bytes_;
+  AlignedBuffer memory_ = drive_probe_memory(memory_budget().available_bytes / 2);
   int fd_ = -1;
   bool is_direct_ = false;
 };
@@ -220,7 +201,7 @@ Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, 
     probe.memory.push_back({n, dram_read_gbps(pool, memory_budget().available_bytes / 2)});
     step();
   }
-  const ScratchFile file(options.folder, options.file_bytes);
+  ScratchFile file(options.folder, options.file_bytes);
   probe.drive_direct = file.is_direct();
   for (const uint64_t read_bytes : kReadBytes) {
     for (const uint32_t depth : kDepths) {

@@ -18,7 +18,7 @@
 
 namespace outrider::whatif {
 
-inline constexpr uint32_t kProbeVersion = 1;
+inline constexpr uint32_t kProbeVersion = 2;
 
 struct DriveReading {
   uint64_t read_bytes = 0;

@@ -73,9 +73,9 @@ TEST_F(ProbeFile, DamagedForeignAndOlderFilesCountAsNone) {
     EXPECT_TRUE(note_.starts_with("the kept probe is damaged (")) << note_;
   }
   std::string other = text;
-  other.replace(other.find("\"version\": 1"), 12, "\"version\": 9");
+  other.replace(other.find("\"version\": 2"), 12, "\"version\": 9");
   EXPECT_FALSE(parse_probe(other, note_));
-  EXPECT_EQ(note_, "the kept probe has version 9, this program makes 1");
+  EXPECT_EQ(note_, "the kept probe has version 9, this program makes 2");
   other = text;
   other.replace(other.find("1.21"), 4, "-1.2");
   EXPECT_FALSE(parse_probe(other, note_));
