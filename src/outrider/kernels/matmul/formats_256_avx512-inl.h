@@ -16,6 +16,11 @@ inline __m512i byte_pair(int low, int high) noexcept {
   return _mm512_inserti64x4(_mm512_set1_epi8(static_cast<char>(low)), _mm256_set1_epi8(static_cast<char>(high)), 1);
 }
 
+// `low` in every byte of the first half, `high` in those of the second.
+inline __m256i two_bytes(int low, int high) noexcept {
+  return _mm256_inserti128_si256(_mm256_set1_epi8(static_cast<char>(low)), _mm_set1_epi8(static_cast<char>(high)), 1);
+}
+
 // Bits [shift, ...) of each byte of the first block, [shift + step, ...) of the second, under `mask`.
 inline __m512i shift_pair(__m512i v, uint32_t shift, uint32_t step, int mask) noexcept {
   const auto low = static_cast<short>(shift);
@@ -45,11 +50,38 @@ struct WideQ3K : GroupQ3K {
 
 // The codes of Q4_K and the low bits of Q5_K as WideNibbles.
 inline void wide_nibbles(const uint8_t* qs, __m512i (&out)[4]) noexcept {
-  for (int h = 0; h < 2; ++h) {
-    const __m512i bytes = once(_mm512_loadu_si512(qs + 64 * h));
-    out[2 * h] = low_nibbles(bytes);
-    out[2 * h + 1] = high_nibbles(bytes);
+  const __m512i pairs[2] = {once(_mm512_loadu_si512(qs)), once(_mm512_loadu_si512(qs + 64))};
+  __m512i parts[2];
+  halves(pairs, parts);
+  for (int i = 0; i < 2; ++i) {
+    out[i] = low_nibbles(parts[i]);
+    out[2 + i] = high_nibbles(parts[i]);
   }
+}
+
+// d, dmin and the twelve bytes of scales and mins (numerics::k4_scale_min), which are the first 16 bytes of Q4_K and Q5_K,
+// of two blocks at once.
+template <typename Block>
+inline TwoScales k4_scales_of_two(const uint8_t* p) noexcept {
+  static_assert(Block::kD == 0 && Block::kDmin == 2 && Block::kScales == 4);
+  const __m256i heads = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(p)), load_128(p + Block::kBytes), 1);
+  // Dwords of a block: scales 0-3, scales 4-7, mins 0-3, mins 4-7; of these the low bits, then two high bits of the fours
+  // that have them elsewhere.
+  const __m256i low = _mm256_srlv_epi32(_mm256_shuffle_epi32(heads, 0xED), _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
+  const __m256i high = _mm256_srli_epi32(_mm256_shuffle_epi32(heads, 0xA5), 2);
+  const __m256i low_mask = _mm256_set1_epi64x(0x0F0F0F0F3F3F3F3F);
+  const __m256i high_mask = _mm256_set1_epi64x(0x3030303000000000);
+  constexpr int kOrAnd = 0xF8;  // a | (b & c)
+  const __m256i bytes = _mm256_ternarylogic_epi32(_mm256_and_si256(low, low_mask), high, high_mask, kOrAnd);
+  const __m256i ordered = _mm256_permute4x64_epi64(bytes, 0xD8);
+  const __m256i halfs = _mm256_permutevar8x32_epi32(heads, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4));
+  const __m128 d = _mm_xor_ps(_mm_cvtph_ps(_mm256_castsi256_si128(halfs)), _mm_setr_ps(0.0F, -0.0F, 0.0F, -0.0F));
+  const __m512 d_all = _mm512_castps128_ps512(d);
+  const __m512i of_d = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
+  return {_mm512_permutexvar_ps(of_d, d_all),
+          _mm512_permutexvar_ps(_mm512_or_si512(of_d, _mm512_set1_epi32(1)), d_all),
+          _mm512_cvtepu8_epi32(_mm256_castsi256_si128(ordered)),
+          _mm512_cvtepu8_epi32(_mm256_extracti128_si256(ordered, 1))};
 }
 
 struct WideQ4K : GroupQ4K {
@@ -60,6 +92,7 @@ struct WideQ4K : GroupQ4K {
   static constexpr uint32_t high_column(uint32_t piece) noexcept { return low_column(piece) + 8; }
   static __m512i of_nibbles(__m512i v) noexcept { return v; }
   static void codes4(const uint8_t* p, __m512i (&out)[4]) noexcept { wide_nibbles(p + Block::kQs, out); }
+  static TwoScales scales_of_two(const uint8_t* p) noexcept { return k4_scales_of_two<Block>(p); }
 };
 
 struct WideQ5K : GroupQ5K {
@@ -68,14 +101,17 @@ struct WideQ5K : GroupQ5K {
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return add_high_bit(shift_pair(twice(p + Block::kQs + 32 * j), 0, 4, 15), p + Block::kQh, j, 16);
   }
+  static TwoScales scales_of_two(const uint8_t* p) noexcept { return k4_scales_of_two<Block>(p); }
   static void codes4(const uint8_t* p, __m512i (&out)[4]) noexcept {
     wide_nibbles(p + Block::kQs, out);
-    const __m512i high = once(twice(p + Block::kQh));
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const int block = 4 * (j / 2) + j % 2;  // and block + 2
-      const __mmask64 set = _mm512_test_epi8_mask(high, byte_pair(1 << block, 4 << block));
-      out[j] = _mm512_mask_add_epi8(out[j], set, out[j], _mm512_set1_epi8(16));
+    const __m512i even_bits = _mm512_inserti64x4(_mm512_castsi256_si512(two_bytes(1, 4)), two_bytes(16, 64), 1);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const __m512i high = _mm512_broadcast_i32x4(load_128(p + Block::kQh + 16 * i));
+      const __mmask64 even = _mm512_test_epi8_mask(high, even_bits);
+      const __mmask64 odd = _mm512_test_epi8_mask(high, _mm512_add_epi8(even_bits, even_bits));
+      out[i] = _mm512_mask_add_epi8(out[i], even, out[i], _mm512_set1_epi8(16));
+      out[2 + i] = _mm512_mask_add_epi8(out[2 + i], odd, out[2 + i], _mm512_set1_epi8(16));
     }
   }
 };

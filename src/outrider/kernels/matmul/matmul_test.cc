@@ -243,6 +243,20 @@ TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceForMoreTokensThanATile) {
   for (const uint32_t count : {32U, 33U, 67U}) expect_reference_bits(problem, want, fn, 0, kRows, count, nullptr);
 }
 
+// One token's activations fit the row kernels' buffers up to 16,384 elements; longer rows go by tiles.
+TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceOnVeryLongRows) {
+  const auto& [type, needs, fn] = GetParam();
+  TestRng rng(4000 + static_cast<uint64_t>(type));
+  constexpr uint32_t kMost = 16384;
+  const uint32_t block = format::type_info(type).block_elems;
+  for (const uint32_t k : {kMost, kMost + block, kMost + 256, kMost + 256 + block, 2 * kMost}) {
+    const Problem problem(type, 2, k, 1, rng);
+    std::vector<float> want(4);
+    reference(type)(problem.args(0, 2, 1, nullptr, want.data()));
+    expect_reference_bits(problem, want, fn, 0, 2, 1, nullptr);
+  }
+}
+
 TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceWithFaultyScales) {
   const auto& [type, needs, fn] = GetParam();
   TestRng rng(1000 + static_cast<uint64_t>(type));

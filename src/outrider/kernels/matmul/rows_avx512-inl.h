@@ -29,15 +29,26 @@ inline __m512i wide_table(const int8_t (&table)[16], int offset) noexcept {
   return _mm512_broadcast_i32x4(values);
 }
 
-// Per 128-bit part: (sum of a, sum of b) of the four int32 each, twice: a, b, a, b in pairs of partial sums.
+// Per 128-bit part the sums of two neighbouring int32 of a, then of b. Of numbers that fit 16 bits, one shuffle and one
+// product do it instead of two shuffles and an addition: shuffles are what the row kernels have most of.
+template <int64_t kMost>
 inline __m512i add_pairs(__m512i a, __m512i b) noexcept {
-  return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  if constexpr (kMost <= INT16_MAX) {
+    return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+  } else {
+    const __m512 a_ps = _mm512_castsi512_ps(a);
+    const __m512 b_ps = _mm512_castsi512_ps(b);
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a_ps, b_ps, 0x88)),
+                            _mm512_castps_si512(_mm512_shuffle_ps(a_ps, b_ps, 0xDD)));
+  }
 }
 
 // Formats whose codes come in an order of their own, for fewer loads, with codes4(p, out):
 //   BlockNibbles  16 bytes of nibbles are a block, the low ones its first half: out[2 * h] has the first halves of blocks
 //                 4 * h to 4 * h + 3, out[2 * h + 1] their second halves
-//   WideNibbles   32 bytes of nibbles are two blocks: out[0] blocks 0 and 2, out[1] 1 and 3, out[2] 4 and 6, out[3] 5 and 7
+//   WideNibbles   32 bytes of nibbles are two blocks: out[2 * h] has the first halves of blocks h, h + 2, h + 4 and h + 6,
+//                 out[2 * h + 1] their second halves
+// Each 128-bit part is of one block then, so that the products with both halves join before they are summed.
 template <typename Format>
 concept BlockNibbles = requires { typename Format::BlockNibblesTag; };
 template <typename Format>
@@ -95,30 +106,39 @@ inline void eight_pieces(const uint8_t* p, __m512i (&out)[2]) noexcept {
   }
 }
 
+// Four blocks in two vectors: their first halves and their second halves.
+inline void halves(const __m512i (&blocks)[2], __m512i* out) noexcept {
+  out[0] = _mm512_shuffle_i64x2(blocks[0], blocks[1], 0x88);
+  out[1] = _mm512_shuffle_i64x2(blocks[0], blocks[1], 0xDD);
+}
+
 // The activations of a group in the order of Format's codes.
 template <typename Format>
 inline void order_q(const int8_t* q, __m512i (&out)[4]) noexcept {
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) out[j] = _mm512_loadu_si512(q + 64 * j);
-#pragma GCC unroll 2
-  for (int j = 0; j < 4; j += 2) {
-    const __m512i low = out[j];
-    if constexpr (BlockNibbles<Format>) {
-      out[j] = _mm512_shuffle_i64x2(low, out[j + 1], 0x88);
-      out[j + 1] = _mm512_shuffle_i64x2(low, out[j + 1], 0xDD);
-    } else if constexpr (WideNibbles<Format>) {
-      out[j] = _mm512_shuffle_i64x2(low, out[j + 1], 0x44);
-      out[j + 1] = _mm512_shuffle_i64x2(low, out[j + 1], 0xEE);
-    }
+  if constexpr (WideNibbles<Format>) {
+    const __m512i even[2] = {_mm512_shuffle_i64x2(out[0], out[1], 0x44), _mm512_shuffle_i64x2(out[2], out[3], 0x44)};
+    const __m512i odd[2] = {_mm512_shuffle_i64x2(out[0], out[1], 0xEE), _mm512_shuffle_i64x2(out[2], out[3], 0xEE)};
+    halves(even, out);
+    halves(odd, out + 2);
+  } else if constexpr (BlockNibbles<Format>) {
+    const __m512i low[2] = {out[0], out[1]};
+    const __m512i high[2] = {out[2], out[3]};
+    halves(low, out);
+    halves(high, out + 2);
   }
 }
 
-// Element 4 * i + j: the sum over part i of v[j].
+// Element 4 * i + j: the sum over part i of v[j], whose elements are at most kMost.
+template <int64_t kMost>
 inline __m512i sums_of_parts(const __m512i (&v)[4]) noexcept {
-  const __m512i low = add_pairs(v[0], v[1]);
-  const __m512i high = add_pairs(v[2], v[3]);
-  return _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+  return add_pairs<2 * kMost>(add_pairs<kMost>(v[0], v[1]), add_pairs<kMost>(v[2], v[3]));
 }
+
+// The largest sum of four products of Format's unsigned codes.
+template <typename Format>
+constexpr int64_t kMostOfFour = int64_t{4} * 127 * (Format::kMostCode + Format::kOffset);
 
 // Element 8 * g + b is of block b of group g: the sum of codes times q over its first half and over its second half, or over
 // the whole block and nothing.
@@ -134,8 +154,8 @@ inline void load_q(const int8_t* q, __m512i (&out)[4]) noexcept {
 // kGroups groups at p, q in the order of the codes.
 template <typename Format, uint32_t kGroups>
 inline GroupDots group_dots(const uint8_t* p, const int8_t* q) noexcept {
-  if constexpr (BlockNibbles<Format>) {
-    __m512i v[4] = {};  // part i of v[2 * g + h]: block 4 * h + i of group g
+  if constexpr (BlockNibbles<Format> || WideNibbles<Format>) {
+    __m512i v[4] = {};  // part i of v[2 * g + h]: block 4 * h + i, or 2 * i + h, of group g
 #pragma GCC unroll 2
     for (uint32_t g = 0; g < kGroups; ++g) {
       __m512i codes[4], q4[4];
@@ -147,28 +167,23 @@ inline GroupDots group_dots(const uint8_t* p, const int8_t* q) noexcept {
         v[2 * g + h] = _mm512_dpbusd_epi32(v[2 * g + h], codes[2 * h + 1], q4[2 * h + 1]);
       }
     }
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return {_mm512_permutexvar_epi32(order, sums_of_parts(v)), _mm512_setzero_si512()};
+    const __m512i order = WideNibbles<Format> ? _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
+                                              : _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return {_mm512_permutexvar_epi32(order, sums_of_parts<2 * kMostOfFour<Format>>(v)), _mm512_setzero_si512()};
   } else {
     __m512i sums[2] = {};
 #pragma GCC unroll 2
     for (uint32_t g = 0; g < kGroups; ++g) {
       __m512i v[4], q4[4];
-      if constexpr (WideNibbles<Format>) {
-        Format::codes4(p + g * Format::kBytes, v);
-      } else {
 #pragma GCC unroll 4
-        for (uint32_t j = 0; j < 4; ++j) v[j] = Format::pair(p + g * Format::kBytes, j);
-      }
+      for (uint32_t j = 0; j < 4; ++j) v[j] = Format::pair(p + g * Format::kBytes, j);
       load_q(q + 256 * g, q4);
 #pragma GCC unroll 4
       for (uint32_t j = 0; j < 4; ++j) v[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[j], q4[j]);
-      sums[g] = sums_of_parts(v);
+      sums[g] = sums_of_parts<kMostOfFour<Format>>(v);
     }
     // Where the sums of the first halves are; those of the second halves lie four further.
-    const __m512i first = WideNibbles<Format>
-                              ? _mm512_setr_epi32(0, 1, 8, 9, 2, 3, 10, 11, 16, 17, 24, 25, 18, 19, 26, 27)
-                              : _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+    const __m512i first = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(4));
     if constexpr (kGroups == 1) {
       return {_mm512_permutexvar_epi32(first, sums[0]), _mm512_permutexvar_epi32(second, sums[0])};
@@ -179,6 +194,24 @@ inline GroupDots group_dots(const uint8_t* p, const int8_t* q) noexcept {
 
 inline __m512 two(__m256 a, __m256 b) noexcept { return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1); }
 inline __m512i two(__m256i a, __m256i b) noexcept { return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1); }
+
+// GroupScales of two groups; sc and mn are int32 of each block.
+struct TwoScales {
+  __m512 d, dm;
+  __m512i sc, mn;
+};
+
+// A format may have scales_of_two(p).
+template <typename Format>
+inline TwoScales two_scales(const uint8_t* p) noexcept {
+  if constexpr (requires { Format::scales_of_two(p); }) {
+    return Format::scales_of_two(p);
+  } else {
+    const GroupScales s0 = Format::scales(p);
+    const GroupScales s1 = Format::scales(p + Format::kBytes);
+    return {two(s0.d, s1.d), two(s0.dm, s1.dm), two(s0.sc, s1.sc), two(s0.mn, s1.mn)};
+  }
+}
 
 template <typename Format>
 inline __m512i shift_offset(__m512i v) noexcept {
@@ -194,23 +227,22 @@ inline __m256 half(__m512 v, uint32_t i) noexcept {
 template <typename Format>
 inline __m256 join_groups(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
   const GroupDots dots = group_dots<Format, 2>(p, q);
-  const GroupScales s0 = Format::scales(p);
-  const GroupScales s1 = Format::scales(p + Format::kBytes);
+  const TwoScales s = two_scales<Format>(p);
   const __m512 d_a = _mm512_loadu_ps(a.d);
   const __m512i sum32 = _mm512_loadu_si512(a.sum32);
-  __m512i isum = BlockNibbles<Format> ? dots.dot0 : _mm512_add_epi32(dots.dot0, dots.dot1);
+  __m512i isum = BlockNibbles<Format> || WideNibbles<Format> ? dots.dot0 : _mm512_add_epi32(dots.dot0, dots.dot1);
   if constexpr (Format::kOffset != 0) isum = _mm512_sub_epi32(isum, shift_offset<Format>(sum32));
-  if constexpr (Format::kScale == SubScale::kBlock) isum = _mm512_mullo_epi32(isum, two(s0.sc, s1.sc));
+  if constexpr (Format::kScale == SubScale::kBlock) isum = _mm512_mullo_epi32(isum, s.sc);
   const __m512 factor = _mm512_cvtepi32_ps(isum);
-  const __m512 scale = _mm512_mul_ps(two(s0.d, s1.d), d_a);
+  const __m512 scale = _mm512_mul_ps(s.d, d_a);
   if constexpr (Format::kMin == Min::kNone) {
 #pragma GCC unroll 2
     for (uint32_t g = 0; g < 2; ++g) acc = _mm256_fmadd_ps(half(factor, g), half(scale, g), acc);
   } else {
     __m512i msum = sum32;
-    if constexpr (Format::kMin == Min::kBlock) msum = _mm512_mullo_epi32(two(s0.mn, s1.mn), sum32);
+    if constexpr (Format::kMin == Min::kBlock) msum = _mm512_mullo_epi32(s.mn, sum32);
     const __m512 min_factor = _mm512_cvtepi32_ps(msum);
-    const __m512 min_scale = _mm512_mul_ps(two(s0.dm, s1.dm), d_a);
+    const __m512 min_scale = _mm512_mul_ps(s.dm, d_a);
 #pragma GCC unroll 2
     for (uint32_t g = 0; g < 2; ++g) {
       acc = _mm256_fmadd_ps(half(factor, g), half(scale, g), acc);
