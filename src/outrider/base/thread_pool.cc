@@ -22,7 +22,8 @@ void cpu_relax() noexcept {
 
 }  // namespace
 
-ThreadPool::ThreadPool(uint32_t n_threads, uint32_t usable_cpus) : n_threads_(n_threads) {
+ThreadPool::ThreadPool(uint32_t n_threads, uint32_t usable_cpus)
+    : n_threads_(n_threads), ranges_(std::make_unique<Range[]>(n_threads)) {
   OUTRIDER_CHECK(n_threads >= 1);
   if (usable_cpus == 0) usable_cpus = core_budget().affinity_cpus;
   oversubscribed_ = n_threads > usable_cpus;
@@ -39,16 +40,29 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::work(uint32_t worker) noexcept {
-  constexpr uint64_t kCount = 0xFFFFFFFFU;
-  uint64_t tickets = tickets_.load(std::memory_order_acquire);
-  while ((tickets & kCount) != 0) {
-    if (!tickets_.compare_exchange_weak(tickets, tickets - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-    // The job cannot end before this task has, so body_ and n_tasks_ are those of the job.
-    (*body_)(n_tasks_ - static_cast<uint32_t>(tickets & kCount), worker);
-    if (n_unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) n_unfinished_.notify_one();
-    tickets = tickets_.load(std::memory_order_acquire);
+// Takes tasks of `range` until it is empty: one at a time from the front of the worker's own, in quarters from the back of
+// another's. Returns how many were run.
+uint32_t ThreadPool::work_on(Range& range, bool is_own, uint32_t worker) noexcept {
+  uint32_t n_done = 0;
+  uint64_t word = range.word.load(std::memory_order_acquire);
+  for (;;) {
+    const auto begin = static_cast<uint32_t>(word >> 32);
+    const auto end = static_cast<uint32_t>(word);
+    if (begin == end) return n_done;
+    const uint32_t n = is_own ? 1 : (end - begin + 3) / 4;
+    const uint32_t first = is_own ? begin : end - n;
+    const uint64_t left = is_own ? word + (uint64_t{1} << 32) : word - n;
+    if (!range.word.compare_exchange_weak(word, left, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    for (uint32_t task = first; task < first + n; ++task) (*body_)(task, worker);  // the job cannot end before they have
+    n_done += n;
+    word = range.word.load(std::memory_order_acquire);
   }
+}
+
+void ThreadPool::work(uint32_t worker) noexcept {
+  uint32_t n_done = 0;
+  for (uint32_t i = 0; i < n_threads_; ++i) n_done += work_on(ranges_[(worker + i) % n_threads_], i == 0, worker);
+  if (n_done != 0 && n_unfinished_.fetch_sub(n_done, std::memory_order_acq_rel) == n_done) n_unfinished_.notify_one();
 }
 
 void ThreadPool::run(uint32_t n_tasks, FunctionRef<void(uint32_t, uint32_t)> body) noexcept {
@@ -58,10 +72,13 @@ void ThreadPool::run(uint32_t n_tasks, FunctionRef<void(uint32_t, uint32_t)> bod
     return;
   }
   body_ = &body;
-  n_tasks_ = n_tasks;
   n_unfinished_.store(n_tasks, std::memory_order_relaxed);
-  const uint64_t job = (tickets_.load(std::memory_order_relaxed) >> 32) + 1;
-  tickets_.store(job << 32 | n_tasks, std::memory_order_release);
+  uint64_t begin = 0;
+  for (uint32_t worker = 0; worker < n_threads_; ++worker) {
+    const uint64_t end = uint64_t{n_tasks} * (worker + 1) / n_threads_;
+    ranges_[worker].word.store(begin << 32 | end, std::memory_order_release);
+    begin = end;
+  }
   epoch_.fetch_add(1, std::memory_order_seq_cst);  // seq_cst: ordered against n_sleeping_ in worker_loop
   if (n_sleeping_.load(std::memory_order_seq_cst) != 0) epoch_.notify_all();
   work(0);

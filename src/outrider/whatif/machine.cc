@@ -26,18 +26,20 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-// Eight independent sums, so that loads and not additions are the limit. The hardware's prefetchers stop at each 4 KiB.
+// Four independent sums of 16 bytes, so that loads and not additions are the limit; without prefetches, which bring nothing
+// where there is nothing else to do (two threads on Zen 4, medians of 60 interleaved rounds: 48 GB/s; asking 4 KiB ahead
+// 47; by words of 8 bytes 40, less than the kernels of products reach).
 uint64_t read_bytes(const std::byte* data, uint64_t n_bytes) noexcept {
-  constexpr uint64_t kAhead = 4096, kWords = 8;
-  const auto* words = reinterpret_cast<const uint64_t*>(data);
-  uint64_t sums[kWords] = {};
-  for (uint64_t i = 0; i < n_bytes / 8; i += kWords) {
-    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(words + i) + kAhead));
-    for (uint64_t lane = 0; lane < kWords; ++lane) sums[lane] += words[i + lane];
+  typedef uint64_t Pair __attribute__((vector_size(16), aligned(8)));  // NOLINT: the form that GCC takes
+  constexpr uint64_t kSums = 4;
+  const auto* pairs = reinterpret_cast<const Pair*>(data);
+  Pair sums[kSums] = {};
+  for (uint64_t i = 0; i < n_bytes / sizeof(Pair); i += kSums) {
+    for (uint64_t lane = 0; lane < kSums; ++lane) sums[lane] += pairs[i + lane];
   }
-  uint64_t total = 0;
-  for (const uint64_t sum : sums) total += sum;
-  return total;
+  Pair total = {};
+  for (const Pair& sum : sums) total += sum;
+  return total[0] + total[1];
 }
 
 double dram_read_gbps(ThreadPool& pool, uint64_t most_bytes) {

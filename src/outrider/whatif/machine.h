@@ -17,8 +17,8 @@ namespace outrider::whatif {
 // that is less; 2 MiB pages asked for: best of sixteen rounds. 0 when even 1 MiB is too much.
 double dram_read_gbps(ThreadPool& pool, uint64_t most_bytes);
 
-// Reads n_bytes (a multiple of 64, at an address that is a multiple of 8) as fast as one thread can, asking for what lies
-// ahead as the row kernels do; returns a sum, so that the loads stay.
+// Reads n_bytes (a multiple of 64, at an address that is a multiple of 8) as fast as one thread can; returns a sum, so that the
+// loads stay.
 uint64_t read_bytes(const std::byte* data, uint64_t n_bytes) noexcept;
 
 // Memory that drive readings go into, for at most `most_bytes` (at least 2 MiB): of 2 MiB pages as the expert cache's, since
