@@ -51,11 +51,12 @@ struct Case {
   uint32_t tokens, context;
 };
 
-// One measured run. A rate of the drive is the mean of readings right before and after it; 0 when nothing was read.
+// One measured run. Rates of the drive and of memory are means of readings right before and after it; 0 when nothing was read
+// of the drive, in prefill, and under --memory.
 struct Round {
   double tps = 0, read_bytes = 0;  // of the drive, a token
   double stall_ms = 0, idle_ms = 0;  // a token: compute waited for the drive; the drive for demands
-  double drive_gbps = 0;
+  double drive_gbps = 0, dram_gbps = 0;
 
   double drive_bound_tps() const {
     return drive_gbps > 0 && read_bytes > 0 ? 1e9 * drive_gbps / read_bytes : std::numeric_limits<double>::infinity();
@@ -161,8 +162,8 @@ uint64_t bytes_per_token(const LoadedModel& loaded) {
   return bytes;
 }
 
-// First before anything is loaded, then between the cases with memory that is free: on a machine whose rate comes and goes,
-// only the best of readings all along is a bound. Under --memory only the first: the plan may have taken all there is.
+// First before anything is loaded, then around each run of decode with memory that is free. Under --memory only the first: the
+// plan may have taken all there is.
 double probe_dram(const EngineFlags& flags) {
   ThreadPool pool(engine_options(flags).n_threads);
   return whatif::dram_read_gbps(pool, flags_budget(flags).available_bytes / 2);
@@ -197,9 +198,9 @@ Json machine_json(const LoadedModel& loaded, double dram_gbps, const whatif::Dri
   return out;
 }
 
-// What resident bytes (and in prefill arithmetic, if a probe is kept) would allow; infinite when not known.
-double compute_bound(const Subject& subject, const Case& test, const Json& machine) {
-  const double dram_gbps = machine["dram_gbps"];
+// What resident bytes (and in prefill arithmetic, if a probe is kept) would have allowed in a run; infinite when not known.
+double compute_bound(const Subject& subject, const Case& test, const Json& machine, const Round& round) {
+  const double dram_gbps = round.dram_gbps > 0 ? round.dram_gbps : machine["dram_gbps"].get<double>();
   if (!test.is_prefill) return 1e9 * dram_gbps / static_cast<double>(bytes_per_token(*subject.loaded));
   if (!machine.contains("int8_gmacs")) return std::numeric_limits<double>::infinity();
   const whatif::MachineRates rates = {.dram_gbps = dram_gbps, .drive_gbps = 0, .int8_gmacs = machine["int8_gmacs"]};
@@ -220,13 +221,14 @@ Json report(const Subject& subject, const std::vector<Case>& cases, const Json& 
                 {"read_bytes_per_token", spread_of(rounds, [](const Round& r) { return r.read_bytes; }).median},
                 {"stall_ms_per_token", spread_of(rounds, [](const Round& r) { return r.stall_ms; }).median},
                 {"idle_ms_per_token", spread_of(rounds, [](const Round& r) { return r.idle_ms; }).median}};
-    const double computing = compute_bound(subject, cases[i], machine);
+    const auto computing_in = [&](const Round& r) { return compute_bound(subject, cases[i], machine, r); };
+    const double computing = spread_of(rounds, computing_in).median;
     const Spread drive = spread_of(rounds, [](const Round& r) { return r.drive_bound_tps(); });
     const double bound = std::min(computing, drive.median);
     if (std::isfinite(bound)) {
       row["bound_tokens_per_s"] = bound;
       row["bound_by"] = drive.median < computing ? "drive" : "compute";
-      row["bound_share"] = to_json(spread_of(rounds, [&](const Round& r) { return r.tps / std::min(computing, r.drive_bound_tps()); }));
+      row["bound_share"] = to_json(spread_of(rounds, [&](const Round& r) { return r.tps / std::min(computing_in(r), r.drive_bound_tps()); }));
     }
     if (std::isfinite(drive.median)) row["drive_bound_tokens_per_s"] = drive.median;
     out[cases[i].is_prefill ? "prefill" : "decode"].push_back(row);
@@ -263,22 +265,32 @@ std::vector<Case> cases_of(const BenchFlags& flags) {
   return cases;
 }
 
-// Runs a case; where a drive is read it is measured between any two runs, for each run meets another drive.
-void measure(std::deque<Subject>& subjects, const Case& test, size_t case_idx, const BenchFlags& flags, whatif::DriveReadings& drive) {
+// Runs a case; what bounds it, a drive that is read or in decode the memory, is measured between any two runs, for each run
+// meets another rate. Returns the best reading of the memory.
+double measure(std::deque<Subject>& subjects, const Case& test, size_t case_idx, const BenchFlags& flags, whatif::DriveReadings& drive) {
   bool reads = flags.cold;
   for (Subject& subject : subjects) {
     if (!flags.cold && subject.run(test, case_idx, false)) reads = true;
   }
+  const bool reads_dram = !test.is_prefill && flags.engine.memory.empty();
   double before_gbps = reads ? drive.take() : 0;
+  double dram_before_gbps = reads_dram ? probe_dram(flags.engine) : 0;
+  double best_dram_gbps = dram_before_gbps;
   for (uint32_t round = 0; round < flags.repeat; ++round) {
     for (Subject& subject : subjects) {
       if (flags.cold) subject.load();
       subject.run(test, case_idx, true);
       const double after_gbps = reads ? drive.take() : 0;
-      subject.rounds[case_idx].back().drive_gbps = (before_gbps + after_gbps) / 2;
+      const double dram_after_gbps = reads_dram ? probe_dram(flags.engine) : 0;
+      Round& last = subject.rounds[case_idx].back();
+      last.drive_gbps = (before_gbps + after_gbps) / 2;
+      last.dram_gbps = (dram_before_gbps + dram_after_gbps) / 2;
       before_gbps = after_gbps;
+      dram_before_gbps = dram_after_gbps;
+      best_dram_gbps = std::max(best_dram_gbps, dram_after_gbps);
     }
   }
+  return best_dram_gbps;
 }
 
 Json ratios_of(const std::deque<Subject>& subjects, const std::vector<Case>& cases) {
@@ -299,15 +311,15 @@ Json ratios_of(const std::deque<Subject>& subjects, const std::vector<Case>& cas
 void write_csv(const BenchFlags& flags, const std::deque<Subject>& subjects, const std::vector<Case>& cases, const Json& machine) {
   std::FILE* file = std::fopen(flags.csv.c_str(), "w");
   if (file == nullptr) fail(ErrorKind::kIo, "--csv {}: {}", printable(flags.csv), std::strerror(errno));
-  std::fprintf(file, "kind,tokens,context,caches,options,round,tokens_per_s,read_bytes_per_token,stall_ms_per_token,idle_ms_per_token,drive_gbps,drive_bound,compute_bound\n");
+  std::fprintf(file, "kind,tokens,context,caches,options,round,tokens_per_s,read_bytes_per_token,stall_ms_per_token,idle_ms_per_token,drive_gbps,drive_bound,dram_gbps,compute_bound\n");
   for (size_t i = 0; i < cases.size(); ++i) {
     for (size_t which = 0; which < subjects.size(); ++which) {
       const std::vector<Round>& rounds = subjects[which].rounds[i];
       for (size_t round = 0; round < rounds.size(); ++round) {
         const Round& r = rounds[round];
-        std::fprintf(file, "%s,%u,%u,%s,\"%s\",%zu,%.4f,%.0f,%.3f,%.3f,%.3f,%.4f,%.4f\n", cases[i].is_prefill ? "prefill" : "decode", cases[i].tokens,
+        std::fprintf(file, "%s,%u,%u,%s,\"%s\",%zu,%.4f,%.0f,%.3f,%.3f,%.3f,%.4f,%.3f,%.4f\n", cases[i].is_prefill ? "prefill" : "decode", cases[i].tokens,
                      cases[i].context, flags.cold ? "cold" : "warm", which == 0 ? "" : flags.versus.c_str(), round, r.tps, r.read_bytes, r.stall_ms, r.idle_ms,
-                     r.drive_gbps, r.drive_bound_tps(), compute_bound(subjects[which], cases[i], machine));
+                     r.drive_gbps, r.drive_bound_tps(), r.dram_gbps, compute_bound(subjects[which], cases[i], machine, r));
       }
     }
   }
@@ -346,8 +358,7 @@ void bench(const BenchFlags& flags) {
                               left_beside(subjects[0]) / 4 * 3);
   drive.take();
   for (size_t i = 0; i < cases.size(); ++i) {
-    measure(subjects, cases[i], i, flags, drive);
-    if (flags.engine.memory.empty()) dram_gbps = std::max(dram_gbps, probe_dram(flags.engine));
+    dram_gbps = std::max(dram_gbps, measure(subjects, cases[i], i, flags, drive));
   }
   const Json machine = machine_json(*subjects[0].loaded, dram_gbps, drive);
   Json out = report(subjects[0], cases, machine);
