@@ -7,6 +7,7 @@
 // a thread has two columns of all heads and goes through the positions in rising order.
 #pragma once
 
+#include "outrider/cuda/device/async_copy.cuh"
 #include "outrider/cuda/device/functions.cuh"
 #include "outrider/kernels/attention/attention.h"
 
@@ -14,12 +15,6 @@ namespace outrider::cuda {
 namespace {
 
 using kernels::KvType;
-
-__device__ __forceinline__ void copy_async16(uint8_t* to, const uint8_t* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from)
-               : "memory");
-}
 
 constexpr uint32_t kWideElems = 128;
 constexpr uint32_t kWidePositions = 128;  // of a chunk
@@ -46,9 +41,8 @@ struct WideLayout {
 struct WideChunk {
   const uint8_t* keys;
   const uint8_t* values;
-  uint64_t k_stride, v_stride;
+  uint32_t k_stride, v_stride;
   uint32_t first, last;  // positions of the chunk that are seen
-  bool is_whole;         // all of them
 };
 
 // Four bytes to the f32 values of four int8, exactly: 2^23 + 128 + value, less that.
@@ -106,19 +100,20 @@ struct StageCopy {
   static constexpr uint32_t kAtOnce = kWarp / kLanes;
   static constexpr uint32_t kReach = kBytes + (kType == KvType::kQ8_0 ? 12 : 0);
   template <uint32_t kRows, uint32_t kStep>  // kStep: bytes of a stage from kAtOnce rows to the next
-  static __device__ __forceinline__ void run(uint8_t* to, const uint8_t* from, uint64_t pitch, uint32_t n_bytes,
+  static __device__ __forceinline__ void run(uint8_t* to, const uint8_t* from, uint32_t pitch, uint32_t n_bytes,
                                              const WideChunk& chunk, uint32_t position) {
+    const uint32_t after_first = position - chunk.first;  // wraps before it
+    const uint32_t n_seen = chunk.last - chunk.first;
 #pragma unroll
     for (uint32_t i = 0; i < kRows / kAtOnce; ++i) {
-      if (chunk.is_whole || (position >= chunk.first && position < chunk.last)) {
+      if (after_first + i * kAtOnce < n_seen) {
+        const uint8_t* row = from + static_cast<uint64_t>(i * kAtOnce) * pitch;
 #pragma unroll
         for (uint32_t at = 0; at < kReach; at += 16 * kLanes) {
           const bool is_sure = kType != KvType::kQ8_0;  // every thread has a piece
-          if (is_sure || at < n_bytes) copy_async16(to + i * kStep + at, from + at);
+          if (is_sure || at < n_bytes) copy_async16(to + i * kStep + at, row + at);
         }
       }
-      from += kAtOnce * pitch;
-      position += kAtOnce;
     }
   }
 };
@@ -145,9 +140,9 @@ struct WideWarp {
   __device__ __forceinline__ WideWarp(const WideChunk& chunk_in, uint8_t* ring_in, float (*e_in)[kHeads])
       : chunk(chunk_in), ring(ring_in), e(e_in), warp(threadIdx.x / kWarp), lane(threadIdx.x % kWarp) {
     const uint8_t* values = chunk.values + warp * Layout::kHalf;
-    key_from =
-        chunk.keys - skew_of(chunk.keys) + (8 * warp + lane / kKeyLanes) * chunk.k_stride + lane % kKeyLanes * 16;
-    value_from = values - skew_of(values) + lane / kValueLanes * chunk.v_stride + lane % kValueLanes * 16;
+    key_from = chunk.keys - skew_of(chunk.keys) + uint64_t{8 * warp + lane / kKeyLanes} * chunk.k_stride +
+               lane % kKeyLanes * 16;
+    value_from = values - skew_of(values) + uint64_t{lane / kValueLanes} * chunk.v_stride + lane % kValueLanes * 16;
   }
 
   // The next stage of the ring: keys in stages 0 to 7, values in 8 to 15.
@@ -159,7 +154,7 @@ struct WideWarp {
       KeyCopy::template run<8, Layout::key_step(KeyCopy::kAtOnce)>(stage + Layout::key_at(r) + lane % kKeyLanes * 16,
                                                                    key_from, chunk.k_stride, left, chunk,
                                                                    16 * n_issued + 8 * warp + r);
-      key_from += 16 * chunk.k_stride;
+      key_from += uint64_t{16} * chunk.k_stride;
     } else if (n_issued < 16) {
       const uint32_t r = lane / kValueLanes;
       const uint32_t own = lane % kValueLanes * 16;
@@ -167,18 +162,18 @@ struct WideWarp {
       ValueCopy::template run<16, ValueCopy::kAtOnce * Layout::kValue>(stage + r * Layout::kValue + own, value_from,
                                                                        chunk.v_stride, own < reach ? reach - own : 0,
                                                                        chunk, 16 * (n_issued - 8) + r);
-      value_from += 16 * chunk.v_stride;
+      value_from += uint64_t{16} * chunk.v_stride;
     }
     ++n_issued;
     write_at = write_at + Layout::kStage == Layout::kStages * Layout::kStage ? 0 : write_at + Layout::kStage;
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_async();
   }
   __device__ __forceinline__ void start() {
 #pragma unroll 1
     for (uint32_t u = 0; u < Layout::kStages; ++u) issue();
   }
   __device__ __forceinline__ const uint8_t* arrived() const {
-    asm volatile("cp.async.wait_group %0;" ::"n"(Layout::kStages - 1) : "memory");
+    wait_async<Layout::kStages - 1>();
     __syncwarp();
     return ring + read_at;
   }
@@ -188,15 +183,23 @@ struct WideWarp {
     issue();
   }
 
+  // Which head a thread calls its h-th: the fold keeps the lower half of a thread's heads at each step.
+  static __device__ __forceinline__ uint32_t head_of(uint32_t h, uint32_t t) {
+    return kHeads == 4 ? h ^ (t & 3U) : kHeads == 2 ? h ^ ((t >> 1) & 1U) : 0;
+  }
+
   // e[p][h] = scale * (q_h . k_p) for this warp's keys; q: (heads, 128).
   __device__ __forceinline__ void score(const float* q, uint32_t n_heads, float scale) {
     const uint32_t t = lane % 8;
+    const uint32_t own_key = Layout::key_at(lane / 8 + (t & 4U));  // of the position that the thread keeps
+    const uint32_t other_key = Layout::key_at(lane / 8 + 4 - (t & 4U));
     float own[kHeads][4][4];  // heads, steps, lanes of the law
 #pragma unroll
     for (uint32_t h = 0; h < kHeads; ++h) {
 #pragma unroll
       for (uint32_t step = 0; step < 4; ++step) {
-        const float* from = q + (h < n_heads ? h : 0) * kWideElems + 32 * step + 4 * t;
+        const uint32_t head = head_of(h, t);
+        const float* from = q + (head < n_heads ? head : 0) * kWideElems + 32 * step + 4 * t;
 #pragma unroll
         for (uint32_t i = 0; i < 4; ++i) own[h][step][i] = from[i];
       }
@@ -211,7 +214,7 @@ struct WideWarp {
 #pragma unroll
         for (uint32_t i = 0; i < 2; ++i) {
           float k[4];
-          load_key<kType>(stage + Layout::key_at(lane / 8 + 4 * i), step, t, k);
+          load_key<kType>(stage + (i == 0 ? own_key : other_key), step, t, k);
 #pragma unroll
           for (uint32_t h = 0; h < kHeads; ++h) {
 #pragma unroll
@@ -220,48 +223,38 @@ struct WideWarp {
         }
       }
       done();
-      fold(sums, 16 * u + 8 * warp + lane / 8, t, scale);
+      fold(sums, 16 * u + 8 * warp + lane / 8 + (t & 4U), t, scale);
     }
   }
 
   // Lane j of the law takes in lane j + 16 of the thread four on, j + 8 of the one two on, j + 4 of the next; then the
-  // four of a thread fold.
+  // four of a thread fold. What a thread keeps comes first in its order of positions and heads, so nothing is selected.
   __device__ __forceinline__ void fold(const float (&sums)[2][kHeads][4], uint32_t position, uint32_t t, float scale) {
     float one[kHeads][4];
-    const bool is_second = (t & 4U) != 0;
 #pragma unroll
     for (uint32_t h = 0; h < kHeads; ++h) {
 #pragma unroll
       for (uint32_t c = 0; c < 4; ++c) {
-        const float keep = is_second ? sums[1][h][c] : sums[0][h][c];
-        const float send = is_second ? sums[0][h][c] : sums[1][h][c];
-        one[h][c] = __fadd_rn(keep, __shfl_xor_sync(kAllLanes, send, 4));
+        one[h][c] = __fadd_rn(sums[0][h][c], __shfl_xor_sync(kAllLanes, sums[1][h][c], 4));
       }
     }
-    halve<kHeads, 2>(one, t);
-    halve<kHeads / 2, 1>(one, t);
+    halve<kHeads, 2>(one);
+    halve<kHeads / 2, 1>(one);
     const float sum = __fadd_rn(__fadd_rn(one[0][0], one[0][2]), __fadd_rn(one[0][1], one[0][3]));
-    const uint32_t h = kHeads == 4 ? t & 3U : kHeads == 2 ? (t >> 1) & 1U : 0;
     if (kHeads == 4 || (kHeads == 2 ? (t & 1U) == 0 : (t & 3U) == 0)) {
-      e[position + (is_second ? 4 : 0)][h] = __fmul_rn(scale, sum);
+      e[position][head_of(0, t)] = __fmul_rn(scale, sum);
     }
   }
   // A step of kDistance threads: of two or more heads a thread keeps half, one it adds in both threads.
   template <uint32_t kLeft, uint32_t kDistance>
-  static __device__ __forceinline__ void halve(float (&one)[kHeads][4], uint32_t t) {
-    const bool is_upper = (t & kDistance) != 0;
+  static __device__ __forceinline__ void halve(float (&one)[kHeads][4]) {
     constexpr uint32_t kKeep = kLeft >= 2 ? kLeft / 2 : 1;
 #pragma unroll
     for (uint32_t h = 0; h < kKeep; ++h) {
 #pragma unroll
       for (uint32_t c = 0; c < 4; ++c) {
-        if constexpr (kLeft >= 2) {
-          const float keep = is_upper ? one[h + kKeep][c] : one[h][c];
-          const float send = is_upper ? one[h][c] : one[h + kKeep][c];
-          one[h][c] = __fadd_rn(keep, __shfl_xor_sync(kAllLanes, send, kDistance));
-        } else {
-          one[h][c] = __fadd_rn(one[h][c], __shfl_xor_sync(kAllLanes, one[h][c], kDistance));
-        }
+        const float sent = one[kLeft >= 2 ? h + kKeep : h][c];
+        one[h][c] = __fadd_rn(one[h][c], __shfl_xor_sync(kAllLanes, sent, kDistance));
       }
     }
   }

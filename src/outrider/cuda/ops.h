@@ -62,14 +62,15 @@ struct ProductArgs {
   ProductJob job;                    // used when `jobs` is nullptr
   const ProductJob* jobs = nullptr;  // (n_jobs) in device memory: experts of one shape and type
   uint32_t n_jobs = 1;
-  uint32_t most_pairs = 0;               // largest n_pairs of any job: chooses the kernel, never a bit
+  // Chooses the kernel, never a bit: the largest n_pairs of any job, or 1 where most jobs have one.
+  uint32_t most_pairs = 0;
   numerics::Activations x;               // the form that activation_form(type) names
   const uint32_t* token_rows = nullptr;  // row of x for each pair; nullptr: the pair's own number
   float* out = nullptr;                  // out[pair * out_stride + r]
   uint64_t out_stride = 0;
   Codebooks codebooks;  // types without an integer unit
-  // The jobs, their weights and token_rows do not come from the launch before this one on the stream (nor from one before
-  // that which may still run), so reading them may begin while it runs. All else is read when it is done.
+  // The jobs, their weights and token_rows do not come from the launch before this one on the stream (nor from one
+  // before that which may still run), so reading them may begin while it runs. All else is read when it is done.
   bool ahead = false;
 };
 
@@ -91,6 +92,17 @@ struct GatedArgs {
 // Gate, up and SwiGLU in one launch, with the activation format of the result; in.out gets the f32 values if not
 // nullptr. Types with an integer unit.
 void gated_product(const GatedArgs& args, cudaStream_t stream);
+
+// The products of an expert layer with few tokens an expert (one is best): as gated_product, then product with the
+// hidden values, in two launches that overlap. Types with an integer unit; `in` and `down` have a job for each expert.
+struct ExpertLayerArgs {
+  GatedArgs in;      // in.hidden and in.in.out are unused
+  ProductArgs down;  // x is unused; k is in.in.n_rows
+  // (pairs, k) f32 for hidden values on their way: every byte is 0xFF when the launch begins, and where in.in.ahead is
+  // set, when the launch before it begins. A decoder has one for each layer and fills all at once, once a token.
+  float* handed = nullptr;
+};
+void expert_layer(const ExpertLayerArgs& args, cudaStream_t stream);
 
 // What gated_product does after its products, for the many tokens that go through product() twice: rows of
 // swiglu(gate, up), n a multiple of 32, as activations, and as f32 into `out` (row t at t * n) if not nullptr.
@@ -173,6 +185,9 @@ struct AttentionArgs {
   const float* sink = nullptr;  // (n_heads)
   float* scratch = nullptr;     // attention_scratch_floats()
   float* out = nullptr;         // (n_rows, n_heads, dv)
+  // Positions below `position` were in the cache before the launch before this one began, so reading them may begin
+  // while it runs.
+  bool ahead = false;
 };
 inline constexpr uint32_t kMostHeadWidth = 576;
 uint64_t attention_scratch_floats(const AttentionArgs& args) noexcept;

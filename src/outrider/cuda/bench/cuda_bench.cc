@@ -4,76 +4,13 @@
 // graph of launches that rotate over more memory than the L2 holds is replayed; the figure is the median of kRepeats
 // replays between two events, with the fastest and the slowest beside it. Inputs are random, not zero. The bits of the
 // same kernels are cuda_test's business.
-#include <algorithm>
-#include <cstdio>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "outrider/base/error.h"
-#include "outrider/base/random.h"
-#include "outrider/cuda/product/variants.h"
-#include "outrider/cuda/runtime.h"
+#include "outrider/cuda/bench/bench.h"
 
 namespace outrider::cuda {
 namespace {
 
 using format::TensorType;
-
-constexpr int kRepeats = 7;
-constexpr double kInt8PeakTops = 1979;      // dense int8 of an H200 SXM, NVIDIA's data sheet
-constexpr uint64_t kRotate = 600ULL << 20;  // bytes to rotate over: ten times an H200's L2
-
-struct Times {
-  double median, best, worst;  // seconds
-};
-
-Times summarize(std::vector<double> seconds) {
-  std::sort(seconds.begin(), seconds.end());
-  return {seconds[seconds.size() / 2], seconds.front(), seconds.back()};
-}
-
-Times time_stream(const Stream& stream, const std::function<void()>& queue) {
-  Event start(Event::Timing::kOn), stop(Event::Timing::kOn);
-  std::vector<double> seconds;
-  for (int i = -2; i < kRepeats; ++i) {  // two rounds to warm up
-    start.record(stream);
-    queue();
-    stop.record(stream);
-    stop.synchronize();
-    if (i >= 0) seconds.push_back(stop.milliseconds_since(start) * 1e-3);
-  }
-  return summarize(seconds);
-}
-
-Times time_graph(const Stream& stream, const std::function<void()>& queue) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  cuda_check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
-  queue();
-  cuda_check(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
-  cuda_check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
-  const Times times = time_stream(stream, [&] { cuda_check(cudaGraphLaunch(exec, stream.get()), "cudaGraphLaunch"); });
-  cuda_check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
-  cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-  return times;
-}
-
-struct Bench {
-  DeviceInfo info;
-  Stream stream;
-  double copy_rate = 0;  // bytes read plus written a second
-  DeviceBuffer noise;    // random bytes with finite f16 wherever a scale may lie
-
-  void row(const std::string& name, const Times& t, uint64_t launches, double work, const char* unit,
-           double ceiling) const {
-    const double rate = work / t.median;
-    std::printf("%s,%.2f,%.2f,%.2f,%.1f,%s,%.1f%%\n", name.c_str(), t.median / static_cast<double>(launches) * 1e6,
-                t.best / static_cast<double>(launches) * 1e6, t.worst / static_cast<double>(launches) * 1e6,
-                rate * 1e-9, unit, 100 * rate / ceiling);
-    std::fflush(stdout);
-  }
-};
 
 // Fills device memory with bytes whose 16-bit halves are finite f16 of moderate size, whatever block they land in.
 DeviceBuffer random_memory(uint64_t n_bytes, uint64_t seed) {
@@ -101,35 +38,6 @@ void measure_copy(Bench& bench) {
             bench.copy_rate);
 }
 
-// Activations for the products: rows of k.
-struct Acts {
-  Acts(const Bench& bench, uint32_t n_rows, uint32_t k)
-      : f32(static_cast<uint64_t>(n_rows) * k * 4),
-        q(static_cast<uint64_t>(n_rows) * k),
-        d(q.n_bytes() / 8),
-        sum32(q.n_bytes() / 8),
-        sum16(q.n_bytes() / 8),
-        k_(k) {
-    std::vector<float> x(static_cast<uint64_t>(n_rows) * k);
-    Random rng(7);
-    for (float& value : x) value = rng.uniform(-1, 1);
-    cuda_check(cudaMemcpy(f32.data(), x.data(), x.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
-    quantize_act(f32.as<float>(), k, n_rows, k, rows(), bench.stream.get());
-    bench.stream.synchronize();
-  }
-  QuantizedRows rows() const { return {q.as<int8_t>(), d.as<float>(), sum32.as<int32_t>(), sum16.as<int16_t>()}; }
-  numerics::Activations view() const {
-    return {f32.as<float>(), k_, q.as<int8_t>(), d.as<float>(), sum32.as<int32_t>(), sum16.as<int16_t>(), k_};
-  }
-  DeviceBuffer f32, q, d, sum32, sum16;
-  uint32_t k_;
-};
-
-const TensorType kMainTypes[] = {TensorType::kQ4_0, TensorType::kQ8_0,  TensorType::kQ4_K,   TensorType::kQ5_K,
-                                 TensorType::kQ6_K, TensorType::kMXFP4, TensorType::kIQ4_NL, TensorType::kIQ4_XS};
-
-std::string type_name(TensorType type) { return std::string(format::type_info(type).name); }
-
 // Dense products of few tokens, matrices larger than the L2.
 void bench_rows(const Bench& bench) {
   constexpr uint32_t kRows = 65536;
@@ -156,65 +64,6 @@ void bench_rows(const Bench& bench) {
             copies, static_cast<double>(bytes * copies), "GB/s", bench.copy_rate);
       }
     }
-  }
-}
-
-// The expert products of a layer at one token a request: one launch for gate, up and SwiGLU, one for down.
-void bench_experts(const Bench& bench, uint32_t n_used, uint32_t d_model, uint32_t d_ff, uint32_t n_tokens) {
-  const Acts x(bench, n_tokens, d_model), hidden(bench, n_used * n_tokens, d_ff);
-  const DeviceBuffer out(static_cast<uint64_t>(n_used) * n_tokens * d_model * 4);
-  std::vector<uint32_t> rows(n_used * n_tokens);
-  for (uint32_t i = 0; i < rows.size(); ++i) rows[i] = i % n_tokens;
-  const DeviceBuffer rows_device(rows.size() * 4);
-  cuda_check(cudaMemcpy(rows_device.data(), rows.data(), rows.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
-  for (const TensorType type : kMainTypes) {
-    const uint32_t block = format::type_info(type).block_elems;
-    if (d_model % block != 0 || d_ff % block != 0) continue;
-    const uint64_t in_bytes = static_cast<uint64_t>(d_ff) * format::row_bytes(type, d_model);
-    const uint64_t down_bytes = static_cast<uint64_t>(d_model) * format::row_bytes(type, d_ff);
-    const uint64_t slab = 2 * in_bytes + down_bytes;
-    const uint64_t layers = kRotate / (slab * n_used);
-    std::vector<ProductJob> jobs;
-    for (uint64_t i = 0; i < layers * n_used; ++i) {
-      const std::byte* at = bench.noise.data() + i * slab;
-      jobs.push_back({at, at + in_bytes, static_cast<uint32_t>(i % n_used) * n_tokens, n_tokens});
-    }
-    for (uint64_t i = 0; i < layers * n_used; ++i) {
-      jobs.push_back({jobs[i].weights + 2 * in_bytes, nullptr, jobs[i].pair_begin, n_tokens});
-    }
-    const DeviceBuffer jobs_device(jobs.size() * sizeof(ProductJob));
-    cuda_check(cudaMemcpy(jobs_device.data(), jobs.data(), jobs_device.n_bytes(), cudaMemcpyHostToDevice),
-               "cudaMemcpy");
-    GatedArgs in;
-    in.in.type = type, in.in.n_rows = d_ff, in.in.k = d_model, in.in.n_jobs = n_used, in.in.most_pairs = n_tokens;
-    in.in.x = x.view(), in.in.token_rows = rows_device.as<uint32_t>(), in.hidden = hidden.rows();
-    ProductArgs down;
-    down.type = type, down.n_rows = d_model, down.k = d_ff, down.n_jobs = n_used, down.most_pairs = n_tokens,
-    down.x = hidden.view();
-    down.out = out.as<float>(), down.out_stride = d_model;
-    const auto run = [&](bool with_in, bool with_down, bool in_ahead, bool down_ahead) {
-      in.in.ahead = in_ahead, down.ahead = down_ahead;
-      return time_graph(bench.stream, [&] {
-        for (uint64_t i = 0; i < layers; ++i) {
-          in.in.jobs = jobs_device.as<ProductJob>() + i * n_used;
-          down.jobs = jobs_device.as<ProductJob>() + (layers + i) * n_used;
-          if (with_in) gated_product(in, bench.stream.get());
-          if (with_down) product(down, bench.stream.get());
-        }
-      });
-    };
-    const std::string shape = type_name(type) + " " + std::to_string(n_used) + " of " + std::to_string(d_model) + "x" +
-                              std::to_string(d_ff) + " tokens " + std::to_string(n_tokens);
-    const double all = static_cast<double>(layers * n_used);
-    const auto row = [&](const std::string& what, const Times& t, uint64_t bytes) {
-      bench.row("experts " + what + " " + shape, t, layers, all * static_cast<double>(bytes), "GB/s", bench.copy_rate);
-    };
-    row("gate+up", run(true, false, false, false), 2 * in_bytes);
-    row("down", run(false, true, false, false), down_bytes);
-    row("layer", run(true, true, false, false), slab);
-    row("layer with down ahead", run(true, true, false, true),
-        slab);  // what a decoder can do when the router has spoken
-    row("layer with both ahead", run(true, true, true, true), slab);  // and where the experts were known before
   }
 }
 
@@ -261,17 +110,20 @@ void bench_attention(const Bench& bench) {
       args.scale = 0.01F, args.out = out.as<float>();
       const DeviceBuffer scratch(attention_scratch_floats(args) * 4);
       args.scratch = scratch.as<float>();
-      const Times t = time_graph(bench.stream, [&] {
-        for (uint64_t i = 0; i < layers; ++i) {
-          args.k_cache = bench.noise.data() + 2 * i * side;
-          args.v_cache = bench.noise.data() + (2 * i + 1) * side;
-          attention(args, bench.stream.get());
-        }
-      });
       const char* const names[] = {"f16", "f32", "q8_0"};
-      bench.row(std::string("attention decode ") + names[static_cast<int>(type)] + " 32768 positions heads " +
-                    std::to_string(n_heads) + "/4 width 128",
-                t, layers, static_cast<double>(2 * side * layers), "GB/s", bench.copy_rate);
+      for (const bool ahead : {false, true}) {
+        args.ahead = ahead;
+        const Times t = time_graph(bench.stream, [&] {
+          for (uint64_t i = 0; i < layers; ++i) {
+            args.k_cache = bench.noise.data() + 2 * i * side;
+            args.v_cache = bench.noise.data() + (2 * i + 1) * side;
+            attention(args, bench.stream.get());
+          }
+        });
+        bench.row(std::string("attention decode ") + names[static_cast<int>(type)] + " 32768 positions heads " +
+                      std::to_string(n_heads) + "/4 width 128" + (ahead ? " ahead" : ""),
+                  t, layers, static_cast<double>(2 * side * layers), "GB/s", bench.copy_rate);
+      }
     }
   }
 }
@@ -440,11 +292,7 @@ int run(int argc, char** argv) {
   measure_copy(bench);
   bench.noise = random_memory(kRotate + (256ULL << 20), 5);
   if (wanted("rows")) bench_rows(bench);
-  if (wanted("experts")) {
-    bench_experts(bench, 8, 2048, 768, 1);
-    bench_experts(bench, 10, 2560, 640, 1);
-    bench_experts(bench, 8, 2048, 768, 4);
-  }
+  if (wanted("experts")) bench_experts(bench);
   if (wanted("tiles")) bench_tiles(bench);
   if (wanted("attention")) bench_attention(bench);
   if (wanted("small")) bench_small(bench);

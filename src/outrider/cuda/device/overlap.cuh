@@ -38,6 +38,9 @@ struct LaunchShape {
   dim3 grid;
   uint32_t n_threads, shared_bytes;
   uint32_t cluster = 1;  // blocks side by side in x; more than 1 needs has_overlap()
+  // As much of the L1 as can be is shared memory. Blocks of two launches are on a multiprocessor together only where it
+  // is divided alike for both; kernels that read the same bytes often want the L1 instead.
+  bool wants_shared = false;
 };
 
 // The kernel must call wait_for_launch_before(). `name` is for errors.
@@ -52,6 +55,11 @@ void launch_behind(Kernel kernel, const LaunchShape& shape, const Params& params
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid, config.blockDim = dim3(shape.n_threads), config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
+  if (shape.wants_shared) {
+    cuda_check(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+        "cudaFuncSetAttribute(carveout)");
+  }
   config.attrs = attributes, config.numAttrs = !has_overlap() ? 0 : shape.cluster > 1 ? 2 : 1;
   cuda_check(cudaLaunchKernelEx(&config, kernel, params), name, shape.shared_bytes);
 }

@@ -7,7 +7,8 @@
 namespace outrider::cuda {
 namespace {
 
-#define OUTRIDER_ROW(type, name) {format::TensorType::type, rows_##name, gated_##name, tiles_##name},
+#define OUTRIDER_ROW(type, name) \
+  {format::TensorType::type, rows_##name, gated_##name, tiles_##name, give_##name, take_##name},
 constexpr ProductVariant kVariants[] = {OUTRIDER_CUDA_UNITS(OUTRIDER_ROW)};
 #undef OUTRIDER_ROW
 
@@ -61,6 +62,25 @@ void gated_product(const GatedArgs& args, cudaStream_t stream) {
   p.hidden = args.hidden;
   p.alpha = args.alpha, p.limit = args.limit;
   variant->gated(p, args.in.n_jobs, args.in.most_pairs, stream);
+}
+
+void expert_layer(const ExpertLayerArgs& args, cudaStream_t stream) {
+  const ProductArgs& in = args.in.in;
+  const ProductArgs& down = args.down;
+  if (is_empty(in) || down.n_rows == 0) return;
+  const ProductVariant* first = find_variant(in.type);
+  const ProductVariant* second = find_variant(down.type);
+  OUTRIDER_CHECK(first != nullptr && second != nullptr, "types {} and {}", format::type_info(in.type).name,
+                 format::type_info(down.type).name);
+  OUTRIDER_CHECK(in.jobs != nullptr && down.jobs != nullptr && in.n_jobs == down.n_jobs && in.n_rows == down.k,
+                 "{} and {} jobs, {} hidden values and {}", in.n_jobs, down.n_jobs, in.n_rows, down.k);
+  ProductParams p = params_of(in);
+  p.alpha = args.in.alpha, p.limit = args.in.limit;
+  p.handed = args.handed;
+  first->give(p, in.n_jobs, stream);
+  p = params_of(down);
+  p.handed = args.handed;
+  second->take(p, down.n_jobs, stream);
 }
 
 namespace {

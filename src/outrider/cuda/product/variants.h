@@ -25,11 +25,13 @@ struct ProductParams {
   float* out;
   uint64_t out_stride;
   QuantizedRows hidden;
+  float* handed;  // hidden values on their way from gate and up to down
   float alpha, limit;
   uint32_t n_rows, k, n_blocks, row_bytes;
   bool ahead;
 };
 
+using ExpertKernel = void (*)(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream);
 using ProductKernel = void (*)(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);
 
 struct ProductVariant {
@@ -37,20 +39,26 @@ struct ProductVariant {
   ProductKernel rows;   // any number of tokens, best up to kMostRowTokens
   ProductKernel gated;  // the same with gate, up and SwiGLU
   ProductKernel tiles;  // many tokens
+  ExpertKernel give;    // an expert layer of few tokens: gate, up and SwiGLU
+  ExpertKernel take;    // and down, which runs beside it
 };
 // Every type with an integer unit once; all exact.
 std::span<const ProductVariant> product_variants() noexcept;
 
-// X(tensor type, unit, file): one file a type.
+// X(tensor type, file): one file a type for products, one a family for expert layers.
 #define OUTRIDER_CUDA_UNITS(X)                                                                             \
   X(kQ4_0, q4_0)                                                                                           \
-  X(kQ4_1, q4_1) X(kQ5_0, q5_0) X(kQ5_1, q5_1) X(kQ8_0, q8_0) X(kQ2_K, q2_k) X(kQ3_K, q3_k) X(kQ4_K, q4_k) \
-      X(kQ5_K, q5_k) X(kQ6_K, q6_k) X(kIQ4_NL, iq4_nl) X(kIQ4_XS, iq4_xs) X(kMXFP4, mxfp4)
+  X(kQ4_1, q4_1)                                                                                           \
+  X(kQ5_0, q5_0)                                                                                           \
+  X(kQ5_1, q5_1) X(kQ8_0, q8_0) X(kQ2_K, q2_k) X(kQ3_K, q3_k) X(kQ4_K, q4_k) X(kQ5_K, q5_k) X(kQ6_K, q6_k) \
+      X(kIQ4_NL, iq4_nl) X(kIQ4_XS, iq4_xs) X(kMXFP4, mxfp4)
 
 #define OUTRIDER_DECLARE(type, name)                                                                    \
   void rows_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);  \
   void gated_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream); \
-  void tiles_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);
+  void tiles_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream); \
+  void give_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream);                       \
+  void take_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream);
 OUTRIDER_CUDA_UNITS(OUTRIDER_DECLARE)
 #undef OUTRIDER_DECLARE
 

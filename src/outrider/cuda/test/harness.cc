@@ -4,12 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <thread>
 
 #include "outrider/kernels/matmul/matmul.h"
 #include "outrider/kernels/quantize_act/quantize_act.h"
-#include "outrider/numerics/blocks.h"
+#include "outrider/numerics/test_blocks.h"
 
 namespace outrider::cuda::test {
 
@@ -62,91 +61,12 @@ std::vector<float> random_floats(Random& rng, uint64_t n) {
   return values;
 }
 
-namespace {
-
-constexpr uint32_t kNone = ~0U;
-
-struct ScaleFields {
-  uint32_t d = kNone, min = kNone;
-};
-
-// Where a block keeps its f16 scale and minimum.
-ScaleFields scale_fields(TensorType type) {
-  using namespace numerics;
-  switch (type) {
-    case TensorType::kQ4_1:
-      return {Q4_1::kD, Q4_1::kM};
-    case TensorType::kQ5_1:
-      return {Q5_1::kD, Q5_1::kM};
-    case TensorType::kQ2_K:
-      return {Q2_K::kD, Q2_K::kDmin};
-    case TensorType::kQ3_K:
-      return {Q3_K::kD, kNone};
-    case TensorType::kQ4_K:
-      return {Q4_K::kD, Q4_K::kDmin};
-    case TensorType::kQ5_K:
-      return {Q5_K::kD, Q5_K::kDmin};
-    case TensorType::kQ6_K:
-      return {Q6_K::kD, kNone};
-    case TensorType::kTQ1_0:
-      return {TQ1_0::kD, kNone};
-    case TensorType::kTQ2_0:
-      return {TQ2_0::kD, kNone};
-    case TensorType::kIQ1_M:
-    case TensorType::kMXFP4:
-    case TensorType::kNVFP4:
-      return {};
-    default:
-      return {0, kNone};
-  }
-}
-
-void put_f16(std::byte* p, float value) {
-  const uint16_t bits = numerics::f32_to_f16(value);
-  std::memcpy(p, &bits, sizeof bits);
-}
-
-void random_block(const format::TypeInfo& info, Random& rng, bool faulty, std::byte* block) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  const float faults[] = {std::numeric_limits<float>::quiet_NaN(), kInf, -kInf, 0.0F, 0x1p-24F};
-  const auto scale = [&] {
-    if (faulty) return faults[rng.below(5)];
-    return std::ldexp(rng.uniform(0.5F, 1.0F), -static_cast<int>(rng.below(8))) * (rng.below(2) != 0 ? 1.0F : -1.0F);
-  };
-  for (uint32_t i = 0; i < info.block_bytes; ++i) block[i] = static_cast<std::byte>(rng.next_u64());
-  const float plain = faulty ? faults[rng.below(5)] : static_cast<float>(rng.normal());
-  const uint16_t bf16 = numerics::f32_to_bf16(plain);
-  switch (info.type) {
-    case TensorType::kF32:
-      std::memcpy(block, &plain, sizeof plain);
-      return;
-    case TensorType::kF16:
-      put_f16(block, plain);
-      return;
-    case TensorType::kBF16:
-      std::memcpy(block, &bf16, sizeof bf16);
-      return;
-    case TensorType::kMXFP4:
-      block[0] = static_cast<std::byte>(faulty ? rng.below(256) : 118 + rng.below(16));
-      return;
-    case TensorType::kIQ1_M:
-      block[numerics::IQ1_M::kScales + 7] &= std::byte{0x3F};
-      return;
-    default:
-      break;
-  }
-  const ScaleFields fields = scale_fields(info.type);
-  if (fields.d != kNone) put_f16(block + fields.d, scale());
-  if (fields.min != kNone) put_f16(block + fields.min, scale());
-}
-
-}  // namespace
-
 std::vector<std::byte> random_weights(TensorType type, uint64_t n_rows, uint32_t k, Random& rng, bool faulty) {
   const format::TypeInfo& info = format::type_info(type);
   std::vector<std::byte> bytes(n_rows * format::row_bytes(type, k));
   for (uint64_t at = 0; at < bytes.size(); at += info.block_bytes) {
-    random_block(info, rng, faulty && rng.below(20) == 0, bytes.data() + at);
+    numerics::random_block(info, rng, bytes.data() + at);
+    if (faulty && rng.below(20) == 0) numerics::put_fault(info, rng, bytes.data() + at);
   }
   return bytes;
 }

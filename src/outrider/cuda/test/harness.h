@@ -94,10 +94,11 @@ struct DeviceRows {
 std::vector<float> reference_product(format::TensorType type, const std::byte* weights, uint32_t n_rows, uint32_t k,
                                      const numerics::Activations& x, const uint32_t* token_rows, uint32_t n_tokens);
 
-void test_products(Tally& tally, const Codebooks& books, uint64_t seed);
-void test_experts(Tally& tally, uint64_t seed);
+// `few`: a shape for each way through a kernel only, for tools that make every launch slow.
+void test_products(Tally& tally, const Codebooks& books, uint64_t seed, bool few);
+void test_experts(Tally& tally, uint64_t seed, bool few);
 void test_layer(Tally& tally, const Codebooks& books, uint64_t seed);
-void test_attention(Tally& tally, uint64_t seed);
+void test_attention(Tally& tally, uint64_t seed, bool few);
 void test_runtime(Tally& tally, uint64_t seed);
 
 }  // namespace outrider::cuda::test

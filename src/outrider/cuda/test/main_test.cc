@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda_test [SEEDS] [GROUP...]: the device kernels against the scalar CPU functions, bit for bit. Prints values
 // compared and values that differ per group; exit code 1 on any difference, 2 without a usable device. Groups: runtime
-// products experts layer attention (all).
+// products experts layer attention (all); few-products, few-experts and few-attention for
+// compute-sanitizer.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -27,9 +28,12 @@ int main(int argc, char** argv) {
     for (uint64_t seed = 1; seed <= n_seeds; ++seed) {
       if (wanted("runtime")) t::test_runtime(tally, seed);
       if (wanted("layer")) t::test_layer(tally, books, seed);
-      if (wanted("attention")) t::test_attention(tally, seed);
-      if (wanted("experts")) t::test_experts(tally, seed);
-      if (wanted("products")) t::test_products(tally, books, seed);
+      if (wanted("attention")) t::test_attention(tally, seed, false);
+      if (wanted("experts")) t::test_experts(tally, seed, false);
+      if (wanted("products")) t::test_products(tally, books, seed, false);
+      if (argc > 2 && wanted("few-products")) t::test_products(tally, books, seed, true);
+      if (argc > 2 && wanted("few-experts")) t::test_experts(tally, seed, true);
+      if (argc > 2 && wanted("few-attention")) t::test_attention(tally, seed, true);
     }
     cuda::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return tally.print() ? 0 : 1;

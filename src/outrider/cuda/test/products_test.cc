@@ -23,10 +23,13 @@ std::string name_of(const Shape& s) {
          (s.faulty ? " faulty" : "");
 }
 
-// Edges of a warp, a stage and a tile in every direction, then real shapes.
-std::vector<Shape> shapes(const format::TypeInfo& info) {
+// Edges of a warp, a stage and a tile in every direction, then real shapes. `few`: one for each way through a kernel.
+std::vector<Shape> shapes(const format::TypeInfo& info, bool few) {
   std::vector<Shape> all;
   const uint32_t e = info.block_elems;
+  if (few) {
+    return {{37, std::max(e, 288U / e * e), 3, false}, {19, 1024, 8, false}, {67, 2 * e, 11, false}};
+  }
   for (const uint32_t n_blocks : {0U, 1U, 2U, 3U, 5U, 7U, 8U, 9U, 13U}) all.push_back({19, n_blocks * e, 3, false});
   for (const uint32_t n_rows : {0U, 1U, 3U, 4U, 5U, 16U, 17U, 63U, 64U, 65U, 131U})
     all.push_back({n_rows, 2 * e, 2, false});
@@ -56,10 +59,10 @@ void compare_product(Tally& tally, const std::string& group, const std::string& 
   }
 }
 
-void test_type(Tally& tally, const format::TypeInfo& info, const Codebooks& books, Random& rng) {
+void test_type(Tally& tally, const format::TypeInfo& info, const Codebooks& books, Random& rng, bool few) {
   const Stream stream;
   const std::string type(info.name);
-  for (const Shape& s : shapes(info)) {
+  for (const Shape& s : shapes(info, few)) {
     const Rows x(rng, std::max(1U, s.n_tokens), s.k);
     const std::vector<std::byte> weights = random_weights(info.type, s.n_rows, s.k, rng, s.faulty);
     const DeviceBuffer weights_device = upload(weights);
@@ -202,6 +205,41 @@ void reference_layer(const Experts& e, const Problem& p, const Rows& x, Referenc
   }
 }
 
+// The products as two launches that overlap, a graph of two layers of the same input and weights, replayed.
+void test_handed_layer(Tally& tally, const std::string& name, const Reference& ref, ExpertLayerArgs args) {
+  const uint64_t n_out = ref.expert_out.size();
+  const uint64_t n_hidden = ref.hidden.size();
+  const Stream stream;
+  for (const bool ahead : {false, true}) {
+    const DeviceBuffer handed(2 * n_hidden * 4);
+    const DeviceBuffer out = poisoned(2 * n_out * 4);
+    args.in.in.ahead = ahead;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cuda_check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+    cuda_check(cudaMemsetAsync(handed.data(), 0xFF, handed.n_bytes(), stream.get()), "cudaMemsetAsync");
+    for (uint32_t layer = 0; layer < 2; ++layer) {
+      args.handed = handed.as<float>() + layer * n_hidden;
+      args.down.out = out.as<float>() + layer * n_out;
+      expert_layer(args, stream.get());
+    }
+    cuda_check(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture");
+    cuda_check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+    for (int replay = 0; replay < 3; ++replay) {
+      cuda_check(cudaMemset(out.data(), 0xA5, 2 * n_out * 4), "cudaMemset");
+      cuda_check(cudaGraphLaunch(exec, stream.get()), "cudaGraphLaunch");
+      stream.synchronize();
+      const std::vector<float> got = download<float>(out, 2 * n_out);
+      for (uint32_t layer = 0; layer < 2; ++layer) {
+        tally.compare(std::string("experts handed over") + (ahead ? " ahead" : ""), name, ref.expert_out.data(),
+                      got.data() + layer * n_out, n_out);
+      }
+    }
+    cuda_check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+    cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  }
+}
+
 void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
   const std::string name = name_of(e);
   const Rows x(rng, e.n_rows, e.d_model);
@@ -278,25 +316,27 @@ void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
   }
   cuda_check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
   cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  test_handed_layer(tally, name, ref, {in, down, nullptr});
 }
 
 }  // namespace
 
-void test_products(Tally& tally, const Codebooks& books, uint64_t seed) {
+void test_products(Tally& tally, const Codebooks& books, uint64_t seed, bool few) {
   for (const format::TypeInfo& info : format::kTensorTypes) {
     Random rng(seed * 1000 + static_cast<uint64_t>(info.type));
     if (!info.is_weight) continue;
     tally.expect("product table", std::string(info.name),
                  has_unit(info.type) == (kernels::activation_form(info.type) == kernels::ActivationForm::kQuantized));
-    test_type(tally, info, books, rng);
+    test_type(tally, info, books, rng, few);
   }
 }
 
-void test_experts(Tally& tally, uint64_t seed) {
+void test_experts(Tally& tally, uint64_t seed, bool few) {
   Random rng(seed);
   for (const ProductVariant& variant : product_variants()) {
-    test_expert_layer(tally, {256, 256, 9, 3, 5, variant.type, variant.type, 0, 0}, rng);
+    test_expert_layer(tally, {256, 256, 9, 3, few ? 2U : 5U, variant.type, variant.type, 0, 0}, rng);
   }
+  if (few) return;
   test_expert_layer(tally, {2048, 768, 16, 8, 1, TensorType::kQ4_K, TensorType::kQ6_K, 0, 0}, rng);
   test_expert_layer(tally, {2560, 640, 12, 10, 3, TensorType::kQ4_0, TensorType::kQ8_0, 0, 0}, rng);
   test_expert_layer(tally, {288, 96, 7, 4, 40, TensorType::kMXFP4, TensorType::kMXFP4, 1.702F, 7.0F}, rng);

@@ -7,7 +7,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,8 +14,8 @@
 #include "outrider/base/test_rng.h"
 #include "outrider/kernels/matmul/matmul_variants.h"
 #include "outrider/kernels/quantize_act/quantize_act.h"
-#include "outrider/numerics/blocks.h"
 #include "outrider/numerics/dequant.h"
+#include "outrider/numerics/test_blocks.h"
 
 namespace outrider::kernels {
 namespace {
@@ -24,83 +23,9 @@ namespace {
 using format::TensorType;
 using format::TypeInfo;
 
-constexpr uint32_t kNone = ~0U;
-
-// Where a block keeps its f16 scale and its f16 minimum.
-struct ScaleFields {
-  uint32_t d = kNone;
-  uint32_t min = kNone;
-};
-
-ScaleFields scale_fields(TensorType type) {
-  using namespace numerics;
-  switch (type) {
-    case TensorType::kQ4_1:
-      return {Q4_1::kD, Q4_1::kM};
-    case TensorType::kQ5_1:
-      return {Q5_1::kD, Q5_1::kM};
-    case TensorType::kQ2_K:
-      return {Q2_K::kD, Q2_K::kDmin};
-    case TensorType::kQ3_K:
-      return {Q3_K::kD, kNone};
-    case TensorType::kQ4_K:
-      return {Q4_K::kD, Q4_K::kDmin};
-    case TensorType::kQ5_K:
-      return {Q5_K::kD, Q5_K::kDmin};
-    case TensorType::kQ6_K:
-      return {Q6_K::kD, kNone};
-    case TensorType::kTQ1_0:
-      return {TQ1_0::kD, kNone};
-    case TensorType::kTQ2_0:
-      return {TQ2_0::kD, kNone};
-    case TensorType::kIQ1_M:
-    case TensorType::kMXFP4:
-    case TensorType::kNVFP4:
-      return {};
-    default:
-      return {0, kNone};  // d comes first in all others
-  }
-}
-
-void put_f16(std::byte* p, float value) {
-  const uint16_t bits = numerics::f32_to_f16(value);
-  std::memcpy(p, &bits, sizeof bits);
-}
-
-float random_scale(Random& rng) {
-  return std::ldexp(rng.uniform(0.5F, 1.0F), -static_cast<int>(rng.below(8))) * (rng.below(2) != 0 ? 1.0F : -1.0F);
-}
-
-// One block (or one element of a plain type) of random bytes with a finite scale.
-void random_block(const TypeInfo& info, Random& rng, std::byte* block) {
-  for (uint32_t i = 0; i < info.block_bytes; ++i) block[i] = static_cast<std::byte>(rng.below(256));
-  const float plain = static_cast<float>(rng.normal());
-  switch (info.type) {
-    case TensorType::kF32:
-      std::memcpy(block, &plain, sizeof plain);
-      return;
-    case TensorType::kF16:
-      put_f16(block, plain);
-      return;
-    case TensorType::kBF16: {
-      const uint16_t bits = numerics::f32_to_bf16(plain);
-      std::memcpy(block, &bits, sizeof bits);
-      return;
-    }
-    case TensorType::kMXFP4:
-      block[0] = static_cast<std::byte>(118 + rng.below(16));
-      return;
-    case TensorType::kIQ1_M: {  // the top nibbles of the four scale words are d; an exponent below 16 is finite
-      block[numerics::IQ1_M::kScales + 7] &= std::byte{0x3F};
-      return;
-    }
-    default:
-      break;
-  }
-  const ScaleFields fields = scale_fields(info.type);
-  if (fields.d != kNone) put_f16(block + fields.d, random_scale(rng));
-  if (fields.min != kNone) put_f16(block + fields.min, random_scale(rng));
-}
+using numerics::kNoField;
+using numerics::put_f16;
+using numerics::ScaleFields;
 
 // A weight matrix and activations for it, at an unaligned address, with both activation forms filled in.
 struct Problem {
@@ -113,8 +38,8 @@ struct Problem {
     std::byte* data = bytes.data() + 1 + rng.below(15);
     for (uint64_t b = 0; b < n_rows * row_bytes / info.block_bytes; ++b) {
       std::byte* block = data + b * info.block_bytes;
-      random_block(info, rng, block);
-      if (has_faults && rng.below(20) == 0) put_fault(info, rng, block);
+      numerics::random_block(info, rng, block);
+      if (has_faults && rng.below(20) == 0) numerics::put_fault(info, rng, block);
     }
     weights = {type, data, row_bytes, n_rows, k};
     f32.resize(n_tokens * f32_stride);
@@ -127,24 +52,6 @@ struct Problem {
     for (uint64_t t = 0; t < n_tokens; ++t) {
       choose_quantize_act(Isa::kScalar)(&f32[t * f32_stride], padded, &q[t * padded], &d[t * (padded / 32)],
                                         &sum32[t * (padded / 32)], &sum16[t * (padded / 16)]);
-    }
-  }
-
-  static void put_fault(const TypeInfo& info, Random& rng, std::byte* block) {
-    const float faults[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-                            -std::numeric_limits<float>::infinity(), 0.0F, 0x1p-24F};
-    const float fault = faults[rng.below(5)];
-    const ScaleFields fields = scale_fields(info.type);
-    if (info.type == TensorType::kF32) {
-      std::memcpy(block, &fault, sizeof fault);
-    } else if (info.type == TensorType::kBF16) {
-      const uint16_t bits = numerics::f32_to_bf16(fault);
-      std::memcpy(block, &bits, sizeof bits);
-    } else if (info.type == TensorType::kMXFP4) {
-      const uint8_t exponents[] = {0, 1, 2, 254, 255};
-      block[0] = static_cast<std::byte>(exponents[rng.below(5)]);
-    } else if (fields.d != kNone) {
-      put_f16(block + (fields.min != kNone && rng.below(2) != 0 ? fields.min : fields.d), fault);
     }
   }
 
@@ -299,14 +206,14 @@ TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceAtExtremes) {
     for (const int8_t activation : {127, -127}) {
       Problem problem(type, 17, 512, 5, rng);
       std::vector<std::byte>& bytes = problem.bytes;
-      const ScaleFields fields = scale_fields(type);
+      const ScaleFields fields = numerics::scale_fields(type);
       if (info.block_elems == 1 || activation_form(type) == ActivationForm::kFloat) continue;
       std::byte* data = const_cast<std::byte*>(problem.weights.data);
       ASSERT_GE(data, bytes.data());
       std::fill_n(data, 17 * problem.weights.row_bytes, static_cast<std::byte>(fill));
       for (uint64_t b = 0; b < 17 * problem.weights.row_bytes / info.block_bytes; ++b) {
-        if (fields.d != kNone) put_f16(data + b * info.block_bytes + fields.d, 1.0F);
-        if (fields.min != kNone) put_f16(data + b * info.block_bytes + fields.min, 1.0F);
+        if (fields.d != kNoField) put_f16(data + b * info.block_bytes + fields.d, 1.0F);
+        if (fields.min != kNoField) put_f16(data + b * info.block_bytes + fields.min, 1.0F);
         if (type == TensorType::kMXFP4) data[b * info.block_bytes] = std::byte{128};
       }
       std::fill(problem.q.begin(), problem.q.end(), activation);
@@ -342,13 +249,13 @@ TEST(Matmul, ReferenceIsTheDotProductWithinItsBound) {
       const Problem problem(info.type, kRows, k, kTokens, rng);
       std::vector<float> got(kTokens * (kRows + 2));
       reference(info.type)(problem.args(0, kRows, kTokens, nullptr, got.data()));
-      const ScaleFields fields = scale_fields(info.type);
+      const ScaleFields fields = numerics::scale_fields(info.type);
       for (uint32_t r = 0; r < kRows; ++r) {
         std::vector<std::byte> row(problem.weights.data + r * problem.weights.row_bytes,
                                    problem.weights.data + (r + 1) * problem.weights.row_bytes);
         std::vector<float> w(k), product(k);
         numerics::dequantize(info.type, row.data(), w.data(), k);
-        for (uint64_t b = 0; fields.min != kNone && b < row.size() / info.block_bytes; ++b) {
+        for (uint64_t b = 0; fields.min != kNoField && b < row.size() / info.block_bytes; ++b) {
           put_f16(&row[b * info.block_bytes + fields.min], 0.0F);
         }
         numerics::dequantize(info.type, row.data(), product.data(), k);

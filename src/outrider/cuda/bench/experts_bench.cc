@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda_bench experts: the expert products of layers one after the other, every layer's weights elsewhere in memory; and
+// beside them what any kernel could reach: launches that only read the same bytes (floor), and the same layer again and
+// again, whose weights lie in the L2, so that little but the chain of dependent steps is left.
+#include <array>
+#include <span>
+#include <utility>
+
+#include "outrider/cuda/bench/bench.h"
+#include "outrider/cuda/bench/floor.h"
+
+namespace outrider::cuda {
+namespace {
+
+using format::TensorType;
+
+// How a layer goes.
+enum class Way : uint8_t { kGatedOnly, kDownOnly, kTwo, kTwoDownAhead, kTwoAhead, kHanded, kHandedAhead };
+
+struct LayerShape {
+  uint32_t n_experts, d_model, d_ff;  // experts that have tokens
+  std::vector<uint32_t> pair_rows;    // row of x of each (token, expert) pair, experts one after the other
+  std::vector<uint32_t> n_pairs;      // of each expert
+  uint32_t n_tokens;
+};
+
+std::string name_of(const LayerShape& s) {
+  return std::to_string(s.n_experts) + " of " + std::to_string(s.d_model) + "x" + std::to_string(s.d_ff) + " tokens " +
+         std::to_string(s.n_tokens);
+}
+
+// All tokens with the same experts.
+LayerShape same_experts(uint32_t n_used, uint32_t d_model, uint32_t d_ff, uint32_t n_tokens) {
+  LayerShape s{n_used, d_model, d_ff, {}, std::vector<uint32_t>(n_used, n_tokens), n_tokens};
+  for (uint32_t i = 0; i < n_used * n_tokens; ++i) s.pair_rows.push_back(i % n_tokens);
+  return s;
+}
+// Tokens that choose n_used of n_experts each, independently.
+LayerShape drawn_experts(uint32_t n_experts, uint32_t n_used, uint32_t d_model, uint32_t d_ff, uint32_t n_tokens) {
+  Random rng(11);
+  std::vector<std::vector<uint32_t>> rows(n_experts);
+  for (uint32_t token = 0; token < n_tokens; ++token) {
+    for (uint32_t left = n_used; left > 0;) {
+      std::vector<uint32_t>& list = rows[rng.below(n_experts)];
+      if (!list.empty() && list.back() == token) continue;
+      list.push_back(token), --left;
+    }
+  }
+  LayerShape s{0, d_model, d_ff, {}, {}, n_tokens};
+  for (const std::vector<uint32_t>& list : rows) {
+    if (list.empty()) continue;
+    ++s.n_experts;
+    s.n_pairs.push_back(static_cast<uint32_t>(list.size()));
+    s.pair_rows.insert(s.pair_rows.end(), list.begin(), list.end());
+  }
+  return s;
+}
+
+// Layers of one shape and type, their weights side by side in the noise.
+class Layers {
+ public:
+  Layers(const Bench& bench, const LayerShape& shape, TensorType type)
+      : bench_(bench),
+        shape_(shape),
+        n_pairs_(shape.pair_rows.size()),
+        x_(bench, shape.n_tokens, shape.d_model),
+        hidden_(bench, static_cast<uint32_t>(n_pairs_), shape.d_ff),
+        out_(n_pairs_ * shape.d_model * 4),
+        pair_rows_(n_pairs_ * 4) {
+    in_bytes_ = static_cast<uint64_t>(shape.d_ff) * format::row_bytes(type, shape.d_model);
+    down_bytes_ = static_cast<uint64_t>(shape.d_model) * format::row_bytes(type, shape.d_ff);
+    n_layers_ = kRotate / layer_bytes();
+    jobs_ = DeviceBuffer(2 * n_layers_ * shape.n_experts * sizeof(ProductJob));
+    handed_ = DeviceBuffer(n_layers_ * n_pairs_ * shape.d_ff * 4);
+    cuda_check(cudaMemcpy(pair_rows_.data(), shape.pair_rows.data(), n_pairs_ * 4, cudaMemcpyHostToDevice), "copy");
+    upload_jobs();
+    GatedArgs& in = args_.in;
+    in.in.type = type, in.in.n_rows = shape.d_ff, in.in.k = shape.d_model, in.in.n_jobs = shape.n_experts;
+    in.in.x = x_.view(), in.in.token_rows = pair_rows_.as<uint32_t>(), in.hidden = hidden_.rows();
+    ProductArgs& down = args_.down;
+    down.type = type, down.n_rows = shape.d_model, down.k = shape.d_ff, down.n_jobs = shape.n_experts;
+    down.x = hidden_.view(), down.out = out_.as<float>(), down.out_stride = shape.d_model;
+  }
+
+  uint64_t n_layers() const { return n_layers_; }
+  uint64_t layer_bytes() const { return shape_.n_experts * (2 * in_bytes_ + down_bytes_); }
+  uint64_t bytes_of(Way way) const {
+    const uint64_t bytes = way == Way::kGatedOnly  ? 2 * in_bytes_
+                           : way == Way::kDownOnly ? down_bytes_
+                                                   : 2 * in_bytes_ + down_bytes_;
+    return bytes * shape_.n_experts;
+  }
+
+  // `same`: every layer reads the first one's weights.
+  Times run(Way way, uint32_t most_pairs, bool same) {
+    return time_graph(bench_.stream, [&] {
+      if (way >= Way::kHanded) {
+        cuda_check(cudaMemsetAsync(handed_.data(), 0xFF, handed_.n_bytes(), bench_.stream.get()), "cudaMemsetAsync");
+      }
+      for (uint64_t i = 0; i < n_layers_; ++i) queue(way, most_pairs, i, same ? 0 : i);
+    });
+  }
+
+ private:
+  void upload_jobs() {
+    const uint64_t slab = 2 * in_bytes_ + down_bytes_;
+    std::vector<ProductJob> jobs;
+    for (const bool is_down : {false, true}) {
+      for (uint64_t layer = 0; layer < n_layers_; ++layer) {
+        uint32_t begin = 0;
+        for (uint32_t i = 0; i < shape_.n_experts; begin += shape_.n_pairs[i++]) {
+          const std::byte* at = bench_.noise.data() + (layer * shape_.n_experts + i) * slab;
+          jobs.push_back(
+              {is_down ? at + 2 * in_bytes_ : at, is_down ? nullptr : at + in_bytes_, begin, shape_.n_pairs[i]});
+        }
+      }
+    }
+    cuda_check(cudaMemcpy(jobs_.data(), jobs.data(), jobs_.n_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  void queue(Way way, uint32_t most_pairs, uint64_t layer, uint64_t weights_of) {
+    const cudaStream_t stream = bench_.stream.get();
+    ExpertLayerArgs args = args_;
+    args.in.in.jobs = jobs_.as<ProductJob>() + weights_of * shape_.n_experts;
+    args.down.jobs = jobs_.as<ProductJob>() + (n_layers_ + weights_of) * shape_.n_experts;
+    args.in.in.most_pairs = args.down.most_pairs = most_pairs;
+    args.in.in.ahead = way == Way::kTwoAhead || way == Way::kHandedAhead;
+    args.down.ahead = way == Way::kTwoDownAhead || way == Way::kTwoAhead;
+    if (way == Way::kHanded || way == Way::kHandedAhead) {
+      args.handed = handed_.as<float>() + layer * n_pairs_ * shape_.d_ff;
+      return expert_layer(args, stream);
+    }
+    if (way != Way::kDownOnly) gated_product(args.in, stream);
+    if (way != Way::kGatedOnly) product(args.down, stream);
+  }
+
+  const Bench& bench_;
+  const LayerShape& shape_;
+  uint64_t n_pairs_;
+  uint64_t in_bytes_ = 0, down_bytes_ = 0;
+  uint64_t n_layers_ = 0;
+  Acts x_, hidden_;
+  DeviceBuffer out_, pair_rows_, jobs_, handed_;
+  ExpertLayerArgs args_;
+};
+
+void bench_layer(const Bench& bench, const LayerShape& shape, std::span<const TensorType> types,
+                 std::span<const std::pair<Way, const char*>> ways, bool with_cached) {
+  const uint32_t most = *std::max_element(shape.n_pairs.begin(), shape.n_pairs.end());
+  for (const TensorType type : types) {
+    const uint32_t block = format::type_info(type).block_elems;
+    if (shape.d_model % block != 0 || shape.d_ff % block != 0) continue;
+    Layers layers(bench, shape, type);
+    const std::string name = " " + type_name(type) + " " + name_of(shape);
+    const auto row = [&](const std::string& what, const Times& t, uint64_t bytes) {
+      bench.row("experts " + what + name, t, layers.n_layers(), static_cast<double>(bytes * layers.n_layers()), "GB/s",
+                bench.copy_rate);
+    };
+    for (const auto& [way, what] : ways) {
+      row(what, layers.run(way, most, false), layers.bytes_of(way));
+      if (most > 1 && way < Way::kHanded) {
+        row(std::string(what) + " one token at once", layers.run(way, 1, false), layers.bytes_of(way));
+      }
+    }
+    if (with_cached) {
+      for (const auto& [way, what] : {std::pair{Way::kTwoAhead, "two launches ahead weights in the L2"},
+                                      std::pair{Way::kHandedAhead, "handed over ahead weights in the L2"}}) {
+        row(what, layers.run(way, most, true), layers.bytes_of(way));
+      }
+    }
+  }
+}
+
+// Launches that read as many bytes as a layer has and do nothing with them.
+void bench_floor(const Bench& bench, const LayerShape& shape, TensorType type) {
+  const uint64_t layer =
+      shape.n_experts * 3 * static_cast<uint64_t>(shape.d_ff) * format::row_bytes(type, shape.d_model);
+  const DeviceBuffer out(4 << 20);
+  for (const uint32_t block_kib : {8U, 16U, 32U, 64U}) {
+    const uint32_t n_blocks = static_cast<uint32_t>((layer + block_kib * 1024 - 1) / (block_kib * 1024));
+    const auto block_bytes = static_cast<uint32_t>((layer / n_blocks + 15) / 16 * 16);
+    const uint64_t bytes = static_cast<uint64_t>(block_bytes) * n_blocks;
+    const uint64_t n_layers = kRotate / bytes;
+    for (const auto& [floor_way, what] :
+         {std::pair{FloorWay::kAfter, "each launch after the other"},
+          std::pair{FloorWay::kBehind, "overlapped reading when the one before is done"},
+          std::pair{FloorWay::kAhead, "overlapped reading ahead"}}) {
+      const Times t = time_graph(bench.stream, [&] {
+        for (uint64_t i = 0; i < n_layers; ++i) {
+          read_floor({bench.noise.data() + i * bytes, block_bytes, out.as<uint32_t>(), floor_way}, n_blocks,
+                     bench.stream.get());
+        }
+      });
+      bench.row("floor " + type_name(type) + " " + name_of(shape) + " blocks of " + std::to_string(block_kib) +
+                    " KiB " + what,
+                t, n_layers, static_cast<double>(bytes * n_layers), "GB/s", bench.copy_rate);
+    }
+  }
+}
+
+}  // namespace
+
+void bench_experts(const Bench& bench) {
+  constexpr std::array<std::pair<Way, const char*>, 7> kWays = {{{Way::kGatedOnly, "gate+up"},
+                                                                 {Way::kDownOnly, "down"},
+                                                                 {Way::kTwo, "two launches"},
+                                                                 {Way::kTwoDownAhead, "two launches down ahead"},
+                                                                 {Way::kTwoAhead, "two launches both ahead"},
+                                                                 {Way::kHanded, "handed over"},
+                                                                 {Way::kHandedAhead, "handed over ahead"}}};
+  const LayerShape eight = same_experts(8, 2048, 768, 1);
+  const LayerShape ten = same_experts(10, 2560, 640, 1);
+  const LayerShape drawn = drawn_experts(128, 8, 2048, 768, 8);
+  for (const LayerShape* shape : {&eight, &ten, &drawn}) {
+    for (const TensorType type : {TensorType::kQ4_0, TensorType::kQ8_0}) bench_floor(bench, *shape, type);
+  }
+  bench_layer(bench, eight, kMainTypes, kWays, true);
+  bench_layer(bench, ten, kMainTypes, kWays, true);
+  bench_layer(bench, same_experts(8, 2048, 768, 4), kMainTypes, std::span(kWays).subspan(2), false);
+  bench_layer(bench, drawn, kMainTypes, std::span(kWays).subspan(2), false);
+}
+
+}  // namespace outrider::cuda
