@@ -82,15 +82,25 @@ void dots(const float* q, uint32_t dk, const std::byte* const* keys, uint32_t fi
   }
 }
 
+// Asks for the row of the next chunk in the place of row p, into the second cache: rows are read at the pace of products with
+// several heads, too slow a stream for the hardware to run ahead of.
+inline void fetch_next(const std::byte* cache, uint64_t stride, uint32_t p, uint32_t end) noexcept {
+  if (p + kAttentionChunk >= end) return;
+  const std::byte* row = cache + (p + kAttentionChunk) * stride;
+  for (uint64_t at = 0; at < stride; at += 64) _mm_prefetch(reinterpret_cast<const char*>(row + at), _MM_HINT_T1);
+}
+
 // scores[h * 128 + p mod 128] for [begin, end), all in one chunk, eight at a time; the last eight may repeat the last
 // position.
 template <typename V, KvType kType, uint32_t kHeads>
-void chunk_scores(const AttentionArgs& args, const float* q, uint32_t begin, uint32_t end, float* scores) noexcept {
+void chunk_scores(const AttentionArgs& args, const float* q, uint32_t begin, uint32_t end, bool fetches,
+                  float* scores) noexcept {
   constexpr uint32_t kKeys = kHeads == 1 ? V::kKeysOfOneHead : V::kKeysOfAGroup;
   const __m256 scale = _mm256_set1_ps(args.scale);
   for (uint32_t p = begin; p < end; p += 8) {
     const std::byte* keys[8];
     for (uint32_t i = 0; i < 8; ++i) keys[i] = args.k_cache + (p + i < end ? p + i : end - 1) * args.k_stride;
+    for (uint32_t i = 0; fetches && i < 8; ++i) fetch_next(args.k_cache, args.k_stride, p + i, args.end);
     __m256 rows[kHeads][8];
     for (uint32_t i = 0; i < 8; i += kKeys) dots<V, kType, kHeads, kKeys>(q, args.dk, keys + i, i, rows);
     const uint32_t n = end - p < 8 ? end - p : 8;
@@ -138,7 +148,7 @@ void chunk_exp(float* e, uint32_t first, uint32_t last, float& m, float& l) noex
 
 // o[h * dv + j] = sum of e_p v_pj in rising p, for the kRegs * kWidth elements from j on.
 template <typename V, KvType kType, uint32_t kHeads, uint32_t kRegs>
-void weigh_block(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, uint32_t j,
+void weigh_block(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, uint32_t j, bool fetches,
                  float* o) noexcept {
   using F = typename V::F;
   F acc[kHeads][kRegs];
@@ -150,6 +160,7 @@ void weigh_block(const AttentionArgs& args, uint32_t begin, uint32_t end, const 
   const std::byte* row = args.v_cache + begin * args.v_stride;
   for (uint32_t p = begin; p < end; ++p, row += args.v_stride) {
     const float* e_p = e + p % kAttentionChunk;
+    if (fetches) fetch_next(args.v_cache, args.v_stride, p, args.end);
     F v[kRegs];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < kRegs; ++r) v[r] = load_row<V, kType>(row, j + r * V::kWidth);
@@ -183,15 +194,16 @@ void weigh_part(const AttentionArgs& args, uint32_t begin, uint32_t end, const f
 }
 
 template <typename V, KvType kType, uint32_t kHeads>
-void chunk_weigh(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, float* o) noexcept {
+void chunk_weigh(const AttentionArgs& args, uint32_t begin, uint32_t end, const float* e, bool fetches,
+                 float* o) noexcept {
   constexpr uint32_t kW = V::kWidth;
   constexpr uint32_t kMost = kHeads == 1 ? 8 : 4;  // registers of sums per head
   uint32_t j = 0;
   for (; j + kMost * kW <= args.dv; j += kMost * kW) {
-    weigh_block<V, kType, kHeads, kMost>(args, begin, end, e, j, o);
+    weigh_block<V, kType, kHeads, kMost>(args, begin, end, e, j, fetches && j == 0, o);
   }
-  for (; j + 2 * kW <= args.dv; j += 2 * kW) weigh_block<V, kType, kHeads, 2>(args, begin, end, e, j, o);
-  for (; j + kW <= args.dv; j += kW) weigh_block<V, kType, kHeads, 1>(args, begin, end, e, j, o);
+  for (; j + 2 * kW <= args.dv; j += 2 * kW) weigh_block<V, kType, kHeads, 2>(args, begin, end, e, j, fetches && j == 0, o);
+  for (; j + kW <= args.dv; j += kW) weigh_block<V, kType, kHeads, 1>(args, begin, end, e, j, fetches && j == 0, o);
   if (j < args.dv) weigh_part<V, kType, kHeads>(args, begin, end, e, j, o);
 }
 
@@ -202,8 +214,8 @@ void by_vectors(uint32_t dv, Op op) noexcept {
 }
 
 struct ChunkFns {
-  void (*scores)(const AttentionArgs&, const float* q, uint32_t begin, uint32_t end, float* scores) noexcept;
-  void (*weigh)(const AttentionArgs&, uint32_t begin, uint32_t end, const float* e, float* o) noexcept;
+  void (*scores)(const AttentionArgs&, const float* q, uint32_t begin, uint32_t end, bool fetches, float* scores) noexcept;
+  void (*weigh)(const AttentionArgs&, uint32_t begin, uint32_t end, const float* e, bool fetches, float* o) noexcept;
 };
 
 template <typename V, uint32_t kHeads>
@@ -245,50 +257,66 @@ void finish(const float* sink, float m, float l, uint32_t dv, float* out) noexce
   });
 }
 
-// The heads from first_head on, kHeads of them.
+// The running (m, l) of heads that go through the chunks together; their o is in the output.
+constexpr uint32_t kHeadsTogether = 16;
+struct Softmax {
+  float m[kHeadsTogether], l[kHeadsTogether];
+};
+
+// One chunk for the heads from first_head on, kHeads of them, whose sums m and l are.
 template <typename V, uint32_t kHeads>
-void attend(const AttentionArgs& args, uint32_t first_head) noexcept {
+void attend_chunk(const AttentionArgs& args, uint32_t first_head, uint32_t begin, uint32_t end, bool fetches, float* m,
+                  float* l) noexcept {
   const ChunkFns fns = chunk_fns<V, kHeads>(args.k_type, args.v_type);
   const float* q = args.q + static_cast<uint64_t>(first_head) * args.dk;
   float* out = args.out + static_cast<uint64_t>(first_head) * args.dv;
   float* e = args.scratch;                                  // (kHeads, 128)
   float* part_o = args.scratch + kHeads * kAttentionChunk;  // (kHeads, dv)
-  float m[kHeads];
-  float l[kHeads];
-  bool first = true;
+  const bool is_first = begin == args.begin;
+  float part_m[kHeads];
+  float part_l[kHeads];
+  fns.scores(args, q, begin, end, fetches, e);
+  for (uint32_t h = 0; h < kHeads; ++h) {
+    chunk_exp<V>(e + h * kAttentionChunk, begin % kAttentionChunk, (end - 1) % kAttentionChunk + 1, part_m[h], part_l[h]);
+  }
+  fns.weigh(args, begin, end, e, fetches, is_first ? out : part_o);
+  for (uint32_t h = 0; h < kHeads; ++h) {
+    if (is_first) {
+      m[h] = part_m[h];
+      l[h] = part_l[h];
+    } else {
+      merge<V>(part_m[h], part_l[h], part_o + h * args.dv, args.dv, m[h], l[h], out + h * args.dv);
+    }
+  }
+}
+
+// All heads take a chunk before any takes the next one: its keys and values come from memory once.
+template <typename V>
+void attend(const AttentionArgs& args, uint32_t first_head, uint32_t n_heads) noexcept {
+  constexpr uint32_t kGroup = V::kHeadsOfAGroup;
+  static_assert(kGroup <= kAttentionHeadsAtOnce);
+  Softmax sums;
   for (uint32_t begin = args.begin; begin < args.end;) {
-    const uint32_t chunk_begin = begin - begin % kAttentionChunk;
-    const uint32_t end = chunk_begin + kAttentionChunk < args.end ? chunk_begin + kAttentionChunk : args.end;
-    float part_m[kHeads];
-    float part_l[kHeads];
-    fns.scores(args, q, begin, end, e);
-    for (uint32_t h = 0; h < kHeads; ++h) {
-      chunk_exp<V>(e + h * kAttentionChunk, begin - chunk_begin, end - chunk_begin, part_m[h], part_l[h]);
+    const uint32_t chunk_end = begin - begin % kAttentionChunk + kAttentionChunk;
+    const uint32_t end = chunk_end < args.end ? chunk_end : args.end;
+    uint32_t h = 0;
+    for (; h + kGroup <= n_heads; h += kGroup) {
+      attend_chunk<V, kGroup>(args, first_head + h, begin, end, h == 0, sums.m + h, sums.l + h);
     }
-    fns.weigh(args, begin, end, e, first ? out : part_o);
-    for (uint32_t h = 0; h < kHeads; ++h) {
-      if (first) {
-        m[h] = part_m[h];
-        l[h] = part_l[h];
-      } else {
-        merge<V>(part_m[h], part_l[h], part_o + h * args.dv, args.dv, m[h], l[h], out + h * args.dv);
-      }
-    }
-    first = false;
+    for (; h < n_heads; ++h) attend_chunk<V, 1>(args, first_head + h, begin, end, h == 0, sums.m + h, sums.l + h);
     begin = end;
   }
-  for (uint32_t h = 0; h < kHeads; ++h) {
-    finish<V>(args.sink != nullptr ? args.sink + first_head + h : nullptr, m[h], l[h], args.dv, out + h * args.dv);
+  for (uint32_t h = 0; h < n_heads; ++h) {
+    const uint64_t head = first_head + h;
+    finish<V>(args.sink != nullptr ? args.sink + head : nullptr, sums.m[h], sums.l[h], args.dv, args.out + head * args.dv);
   }
 }
 
 template <typename V>
 void attention_vec(const AttentionArgs& args) noexcept {
-  constexpr uint32_t kGroup = V::kHeadsOfAGroup;
-  static_assert(kGroup <= kAttentionHeadsAtOnce);
-  uint32_t h = 0;
-  for (; h + kGroup <= args.n_heads; h += kGroup) attend<V, kGroup>(args, h);
-  for (; h < args.n_heads; ++h) attend<V, 1>(args, h);
+  for (uint32_t h = 0; h < args.n_heads; h += kHeadsTogether) {
+    attend<V>(args, h, args.n_heads - h < kHeadsTogether ? args.n_heads - h : kHeadsTogether);
+  }
 }
 
 }  // namespace
