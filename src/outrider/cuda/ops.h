@@ -72,7 +72,13 @@ struct ProductArgs {
   // The jobs, their weights and token_rows do not come from the launch before this one on the stream (nor from one
   // before that which may still run), so reading them may begin while it runs. All else is read when it is done.
   bool ahead = false;
+  // product_scratch_bytes() of device memory, 128-byte aligned, where more than 64 tokens are laid out for the tiles of
+  // compute capability 9.0; or nullptr: tiles that need none. `is_scratch_made`: the product before this one on the
+  // stream had the same scratch, x, k, token_rows, most_pairs and pairs of each job (gate and up; q, k and v).
+  std::byte* scratch = nullptr;
+  bool is_scratch_made = false;
 };
+uint64_t product_scratch_bytes(uint32_t k, uint32_t n_jobs, uint32_t most_pairs) noexcept;
 
 // kernels/matmul.h for every weight type: integer units, or dequantised weights by the float law.
 void product(const ProductArgs& args, cudaStream_t stream);

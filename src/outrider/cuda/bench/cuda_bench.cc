@@ -67,27 +67,31 @@ void bench_rows(const Bench& bench) {
   }
 }
 
-void bench_tiles(const Bench& bench) {
-  for (const uint32_t n_tokens : {32U, 64U, 256U, 1024U}) {
-    constexpr uint32_t kRows = 8192;
-    constexpr uint32_t kK = 4096;
-    const Acts x(bench, n_tokens, kK);
-    const DeviceBuffer out(static_cast<uint64_t>(n_tokens) * kRows * 4);
-    for (const TensorType type : kMainTypes) {
+// Without scratch memory, with it, and with it as the product before left it.
+void bench_tiles(const Bench& bench, uint32_t n_rows, uint32_t n_tokens) {
+  constexpr uint32_t kK = 4096;
+  const Acts x(bench, n_tokens, kK);
+  const DeviceBuffer out(static_cast<uint64_t>(n_tokens) * n_rows * 4);
+  const DeviceBuffer scratch(product_scratch_bytes(kK, 1, n_tokens));
+  for (const TensorType type : kMainTypes) {
+    for (const char* way : {"", " scratch", " scratch made"}) {
       ProductArgs args;
-      args.type = type, args.n_rows = kRows, args.k = kK, args.job = {nullptr, nullptr, 0, n_tokens};
-      args.most_pairs = n_tokens, args.x = x.view(), args.out = out.as<float>(), args.out_stride = kRows;
-      const uint64_t bytes = static_cast<uint64_t>(kRows) * format::row_bytes(type, kK);
-      const uint64_t copies = 8;
+      args.type = type, args.n_rows = n_rows, args.k = kK, args.job = {nullptr, nullptr, 0, n_tokens};
+      args.most_pairs = n_tokens, args.x = x.view(), args.out = out.as<float>(), args.out_stride = n_rows;
+      args.scratch = *way != 0 ? scratch.data() : nullptr;
+      args.is_scratch_made = std::string(way) == " scratch made";
+      const uint64_t bytes = static_cast<uint64_t>(n_rows) * format::row_bytes(type, kK);
+      const uint64_t copies = std::min<uint64_t>(8, kRotate / bytes);
       const Times t = time_graph(bench.stream, [&] {
         for (uint64_t i = 0; i < copies; ++i) {
           args.job.weights = bench.noise.data() + i * bytes;
           product(args, bench.stream.get());
         }
       });
-      const double ops = 2.0 * kRows * kK * n_tokens * static_cast<double>(copies);
-      bench.row("tiles " + type_name(type) + " 8192x4096 tokens " + std::to_string(n_tokens), t, copies, ops, "GOP/s",
-                kInt8PeakTops * 1e12);
+      const double ops = 2.0 * n_rows * kK * n_tokens * static_cast<double>(copies);
+      bench.row(
+          "tiles " + type_name(type) + " " + std::to_string(n_rows) + "x4096 tokens " + std::to_string(n_tokens) + way,
+          t, copies, ops, "GOP/s", kInt8PeakTops * 1e12);
     }
   }
 }
@@ -293,7 +297,10 @@ int run(int argc, char** argv) {
   bench.noise = random_memory(kRotate + (256ULL << 20), 5);
   if (wanted("rows")) bench_rows(bench);
   if (wanted("experts")) bench_experts(bench);
-  if (wanted("tiles")) bench_tiles(bench);
+  if (wanted("tiles")) {
+    for (const uint32_t n_tokens : {32U, 64U, 256U, 1024U}) bench_tiles(bench, 8192, n_tokens);
+    bench_tiles(bench, 65536, 256);
+  }
   if (wanted("attention")) bench_attention(bench);
   if (wanted("small")) bench_small(bench);
   if (wanted("moves")) bench_moves(bench);

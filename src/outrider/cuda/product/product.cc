@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the kernel of a product by type and number of tokens; every choice gives the same bits.
 #include "outrider/base/check.h"
+#include "outrider/cuda/product/token_image.cuh"
 #include "outrider/cuda/product/variants.h"
 #include "outrider/numerics/iq_grids.h"
 
@@ -33,6 +34,8 @@ ProductParams params_of(const ProductArgs& args) {
   p.n_rows = args.n_rows, p.k = args.k, p.n_blocks = args.k / 32;
   p.row_bytes = static_cast<uint32_t>(format::row_bytes(args.type, args.k));
   p.ahead = args.ahead;
+  p.image = args.scratch;
+  p.is_image_made = args.is_scratch_made;
   return p;
 }
 
@@ -43,6 +46,10 @@ bool is_empty(const ProductArgs& args) noexcept { return args.n_rows == 0 || arg
 std::span<const ProductVariant> product_variants() noexcept { return kVariants; }
 
 bool has_unit(format::TensorType type) noexcept { return is_integer_type(type); }
+
+uint64_t product_scratch_bytes(uint32_t k, uint32_t n_jobs, uint32_t most_pairs) noexcept {
+  return image_piece(n_jobs, image_groups(most_pairs), 0, image_steps(k / 32), 0, 0) * sizeof(ImagePiece);
+}
 
 void product(const ProductArgs& args, cudaStream_t stream) {
   if (is_empty(args)) return;

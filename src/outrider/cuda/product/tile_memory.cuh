@@ -3,6 +3,7 @@
 #pragma once
 
 #include "outrider/cuda/product/rows.cuh"
+#include "outrider/cuda/product/token_image.cuh"
 
 namespace outrider::cuda {
 namespace {
@@ -55,9 +56,11 @@ __device__ __forceinline__ void copy_to_shared4(uint32_t to, const void* from) {
 
 // Where the factor of a row lies: the four rows of a thread (g, g + 8, g + 16, g + 24) side by side.
 __device__ __forceinline__ uint32_t row_place(uint32_t row) { return row / 32 * 32 + row % 8 * 4 + row % 32 / 8; }
-// Where the factor of a token lies: a thread's tokens 2t, 2t + 1 of two neighbouring mma side by side.
-__device__ __forceinline__ uint32_t token_place(uint32_t token) {
-  return token / 16 * 16 + token % 8 / 2 * 4 + token % 16 / 8 * 2 + token % 2;
+// How many kinds of factors a type has.
+template <typename Unit>
+constexpr uint32_t factors_of() {
+  return 1 + (Unit::kHasMin ? 2 : 0) + (has_scale<Unit>() ? 1 : 0) + (Unit::kHalves ? 1 : 0) +
+         (Unit::kHasMin && Unit::kHalves ? 1 : 0);
 }
 
 // Shared memory of one block of threads. Strides of codes are an odd number of 16-byte pieces: ldmatrix without bank
@@ -70,8 +73,7 @@ struct TileMemory {
   static constexpr uint32_t kCodeStride = kUsed * 32 + 16;
   static constexpr uint32_t kStepBytes = kStepBlocks / Unit::kSubs * Unit::kBytes;
   static constexpr uint32_t kRawStride = ((kStepBytes + 31) / 16 | 1U) * 16;
-  static constexpr uint32_t kFactors = 1 + (Unit::kHasMin ? 2 : 0) + (has_scale<Unit>() ? 1 : 0) +
-                                       (Unit::kHalves ? 1 : 0) + (Unit::kHasMin && Unit::kHalves ? 1 : 0);
+  static constexpr uint32_t kFactors = factors_of<Unit>();
   static constexpr uint32_t kFactorBytes = kUsed * (kTileRows + 4) * 4;  // of one kind
   struct Stage {
     uint8_t x[kTokens * kCodeStride];

@@ -7,11 +7,12 @@
 // outputs are more than the registers hold, so that tile goes over the row twice, with four lanes each time, and `out`
 // holds partial sums in between. It decodes a weight half as often as 64 x 64 in one pass does. The bound: a block of
 // 32 costs an output 64 integer operations on the tensor cores and at least three on the f32 units (widen, d_w * d_a,
-// fma), which is 32 % of the H200's dense int8 peak however the rest is done (docs/cuda.md). Weights arrive raw by
+// fma), and these exclude each other on an H200 (docs/cuda.md). Weights arrive raw by
 // cp.async, are decoded once a pass into int8, and meet the codes of the activations.
 #pragma once
 
 #include "outrider/cuda/product/tile_memory.cuh"
+#include "outrider/cuda/product/wide_tiles.cuh"
 
 namespace outrider::cuda {
 namespace {
@@ -471,6 +472,7 @@ void launch_tiles(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, 
 
 template <typename Unit>
 void tiles(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream) {
+  if (p.image != nullptr && most_pairs > 64 && has_wide_tiles()) return wide_tiles<Unit>(p, n_jobs, most_pairs, stream);
   // An A100 (163 KB) has room for the smaller tile only.
   const bool is_small = most_pairs <= 64 || most_shared_bytes() < sizeof(TileMemory<Unit, 128>);
   if (is_small) return launch_tiles<Unit, 64>(p, n_jobs, most_pairs, stream);

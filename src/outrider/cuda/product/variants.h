@@ -26,9 +26,11 @@ struct ProductParams {
   uint64_t out_stride;
   QuantizedRows hidden;
   float* handed;  // hidden values on their way from gate and up to down
+  void* image;    // of ImagePiece, or nullptr: no wide tiles
   float alpha, limit;
   uint32_t n_rows, k, n_blocks, row_bytes;
   bool ahead;
+  bool is_image_made;  // else it is to be filled
 };
 
 using ExpertKernel = void (*)(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream);
@@ -46,12 +48,13 @@ struct ProductVariant {
 std::span<const ProductVariant> product_variants() noexcept;
 
 // X(tensor type, file): one file a type for products, one a family for expert layers.
-#define OUTRIDER_CUDA_UNITS(X)                                                                             \
-  X(kQ4_0, q4_0)                                                                                           \
-  X(kQ4_1, q4_1)                                                                                           \
-  X(kQ5_0, q5_0)                                                                                           \
-  X(kQ5_1, q5_1) X(kQ8_0, q8_0) X(kQ2_K, q2_k) X(kQ3_K, q3_k) X(kQ4_K, q4_k) X(kQ5_K, q5_k) X(kQ6_K, q6_k) \
-      X(kIQ4_NL, iq4_nl) X(kIQ4_XS, iq4_xs) X(kMXFP4, mxfp4)
+#define OUTRIDER_CUDA_UNITS(X)                                                                                 \
+  X(kQ4_0, q4_0)                                                                                               \
+  X(kQ4_1, q4_1)                                                                                               \
+  X(kQ5_0, q5_0)                                                                                               \
+  X(kQ5_1, q5_1)                                                                                               \
+  X(kQ8_0, q8_0) X(kQ2_K, q2_k) X(kQ3_K, q3_k) X(kQ4_K, q4_k) X(kQ5_K, q5_k) X(kQ6_K, q6_k) X(kIQ4_NL, iq4_nl) \
+      X(kIQ4_XS, iq4_xs) X(kMXFP4, mxfp4)
 
 #define OUTRIDER_DECLARE(type, name)                                                                    \
   void rows_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);  \
@@ -73,6 +76,9 @@ constexpr bool is_integer_type(format::TensorType type) noexcept {
       return false;
   }
 }
+
+// Fills p.image from the activations of all jobs (token_image.cuh).
+void make_token_image(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);
 
 // Float products, any weight type.
 void float_product(const ProductArgs& args, const ProductParams& p, cudaStream_t stream);

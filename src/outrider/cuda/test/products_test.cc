@@ -38,11 +38,13 @@ std::vector<Shape> shapes(const format::TypeInfo& info, bool few) {
     all.push_back({37, k, n_tokens, false});
   }
   all.push_back({37, k, 11, true});
+  all.push_back({70, k, 140, true});
   if (e == 1) {
     for (const uint32_t odd : {1U, 15U, 31U, 32U, 33U, 127U, 257U}) all.push_back({7, odd, 5, false});
   }
   all.push_back({768, 2048, 8, false});
   all.push_back({130, 2048, 70, false});
+  all.push_back({130, 7 * std::max(e, 128U), 200, false});
   if (768 % e == 0) all.push_back({2048, 768, 4, false});
   if (640 % e == 0) all.push_back({2560, 640, 1, false});
   all.push_back({640, 2560, 2, false});
@@ -81,15 +83,21 @@ void test_type(Tally& tally, const format::TypeInfo& info, const Codebooks& book
     args.out_stride = s.n_rows + 5U;
     args.codebooks = books;
     const uint64_t n_out = s.n_tokens * args.out_stride;
-    // most_pairs chooses the kernel, never a bit: 1, 2, 4, 8 tokens at once, and tiles.
-    for (const uint32_t choice : {1U, 2U, 4U, 8U, kMostRowTokens + 1}) {
+    // most_pairs and scratch choose the kernel, never a bit: 1, 2, 4, 8 tokens at once, tiles, wide tiles.
+    constexpr uint32_t kWide = 65;
+    for (const uint32_t choice : {1U, 2U, 4U, 8U, kMostRowTokens + 1, kWide}) {
       if (choice <= kMostRowTokens && choice > 2 * s.n_tokens) continue;
       if (!has_unit(info.type) && choice != 1) continue;
       const DeviceBuffer out = poisoned(n_out * 4);
       args.out = out.as<float>();
       args.most_pairs = s.n_tokens == 0 ? 0 : std::max(choice, choice > kMostRowTokens ? s.n_tokens : 0U);
+      const DeviceBuffer scratch(choice == kWide ? product_scratch_bytes(s.k, 1, args.most_pairs) : 0);
+      args.scratch = scratch.data();
       product(args, stream.get());
-      const std::string way = !has_unit(info.type) ? "float" : choice > kMostRowTokens ? "tiles" : "rows";
+      const std::string way = !has_unit(info.type)      ? "float"
+                              : choice == kWide         ? "wide tiles"
+                              : choice > kMostRowTokens ? "tiles"
+                                                        : "rows";
       compare_product(tally, "product " + way + " " + type, name_of(s) + " at once " + std::to_string(choice), want,
                       args, out, n_out);
     }
@@ -276,6 +284,8 @@ void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
   down.type = e.down_type, down.n_rows = e.d_model, down.k = e.d_ff, down.jobs = down_jobs_device.as<ProductJob>();
   down.n_jobs = e.n_experts, down.most_pairs = most_pairs, down.out = expert_out.as<float>(),
   down.out_stride = e.d_model;
+  const DeviceBuffer scratch = poisoned(product_scratch_bytes(e.d_ff, e.n_experts, most_pairs));
+  down.scratch = scratch.data();
   const QuantizedRows h = hidden.view();
   down.x = {hidden_f32.as<float>(), e.d_ff, h.q, h.d, h.sum32, h.sum16, e.d_ff};
   const CombineArgs last = {residual.as<float>(),
@@ -341,6 +351,7 @@ void test_experts(Tally& tally, uint64_t seed, bool few) {
   test_expert_layer(tally, {2560, 640, 12, 10, 3, TensorType::kQ4_0, TensorType::kQ8_0, 0, 0}, rng);
   test_expert_layer(tally, {288, 96, 7, 4, 40, TensorType::kMXFP4, TensorType::kMXFP4, 1.702F, 7.0F}, rng);
   test_expert_layer(tally, {512, 256, 4, 2, 150, TensorType::kIQ4_XS, TensorType::kIQ4_NL, 0, 0}, rng);
+  test_expert_layer(tally, {256, 768, 3, 2, 220, TensorType::kQ4_0, TensorType::kQ5_K, 0, 0}, rng);
 }
 
 }  // namespace outrider::cuda::test
