@@ -46,6 +46,20 @@ class Instruments : public ::testing::Test {
   std::string folder_ = ::testing::TempDir() + "outrider_instruments_" + std::to_string(::getpid());
 };
 
+TEST_F(Instruments, PlanIsShownAgainstALedger) {
+  run("--expert-cache 12s --stats " + file("stats"));
+  const std::string command = "plan " + kDemo + " --expert-cache 12s --measured ";
+  // Without a kept probe there is nothing to compare with.
+  const std::string home = "XDG_CACHE_HOME=" + file("nowhere") + ";export XDG_CACHE_HOME;";
+  const Outcome none = run_program(command + file("stats") + " --json", home);
+  ASSERT_EQ(none.exit_code, 0) << none.err;
+  EXPECT_TRUE(json::parse(none.out)["measured"].is_null()) << none.out;
+  std::ofstream(file("bad")) << "{\"tokens\":1}\n";
+  EXPECT_NE(refusal(command + file("bad")).find("line 1: has no number 'ms'"), std::string::npos);
+  std::ofstream(file("empty"));
+  EXPECT_NE(refusal(command + file("empty")).find("has no step"), std::string::npos);
+}
+
 TEST_F(Instruments, SimulateSaysWhatTheRunSaid) {
   const json live = run("--expert-cache 12s --evict lfu --lfu-half-life 50 --trace " + file("t"));
   const json out = parsed("simulate " + file("t") + " --cache 12s,25% --policy lfu,belady --compute-floor 2 --drive 1GB/s --svg " + file("s.svg") +

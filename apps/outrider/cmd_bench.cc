@@ -14,7 +14,6 @@
 #include "engine_flags.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/error.h"
-#include "outrider/base/memory_budget.h"
 #include "outrider/base/random.h"
 #include "outrider/base/units.h"
 #include "outrider/whatif/machine.h"
@@ -174,11 +173,11 @@ std::string largest_file(const LoadedModel& loaded) {
   return std::max_element(file.files.begin(), file.files.end(), [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; })->path;
 }
 
-// Of the budget, beside what has been loaded; perhaps little.
-uint64_t left_beside(const Subject& subject) {
-  if (subject.flags.memory.empty()) return memory_budget().available_bytes;
-  const uint64_t budget = flags_budget(subject.flags).available_bytes, plan = subject.loaded->plan.total_bytes;
-  return budget > plan ? budget - plan : 0;
+// Of the budget, beside what all plans will take in the end; perhaps little.
+uint64_t left_beside(const std::deque<Subject>& subjects) {
+  uint64_t left = subjects.front().loaded->plan.budget.available_bytes;
+  for (const Subject& subject : subjects) left -= std::min(left, subject.loaded->plan.total_bytes);
+  return left;
 }
 
 Json machine_json(const LoadedModel& loaded, double dram_gbps, const whatif::DriveReadings& drive) {
@@ -355,7 +354,7 @@ void bench(const BenchFlags& flags) {
   subjects.emplace_back(flags.engine, longest, cases.size());
   if (!flags.versus.empty()) subjects.emplace_back(versus_flags(flags), longest, cases.size());
   whatif::DriveReadings drive(largest_file(*subjects[0].loaded), whatif::read_bytes_of(subjects[0].loaded->model),
-                              left_beside(subjects[0]) / 4 * 3);
+                              subjects[0].loaded->engine->options().queue_depth, left_beside(subjects) / 2);
   drive.take();
   for (size_t i = 0; i < cases.size(); ++i) {
     dram_gbps = std::max(dram_gbps, measure(subjects, cases[i], i, flags, drive));

@@ -13,7 +13,7 @@ namespace {
 
 struct PlanFlags {
   EngineFlags engine;
-  std::string trace;
+  std::string trace, measured;
   bool json = false;
 };
 
@@ -26,6 +26,11 @@ void plan(const PlanFlags& flags) {
       plan_of(model, flags.engine, engine_options(flags.engine), flags_budget(flags.engine));
   std::string note;
   const Json speed = plan_speed(model, flags.engine, result, flags.trace, note);
+  Json measured;
+  if (!flags.measured.empty()) {
+    std::string same_note;
+    measured = measured_speed(model, flags.engine, result, read_measured(flags.measured), flags.trace, same_note);
+  }
   if (!flags.json) {
     std::fputs(whatif::format_plan(result).c_str(), stdout);
     if (result.all_slots > 0) {
@@ -37,6 +42,7 @@ void plan(const PlanFlags& flags) {
       std::printf("note: %s\n", note.c_str());
     } else {
       std::fputs(format_speed(speed).c_str(), stdout);
+      if (!measured.is_null()) std::fputs(format_measured(measured).c_str(), stdout);
     }
     return;
   }
@@ -57,6 +63,7 @@ void plan(const PlanFlags& flags) {
   out["notes"] = result.notes;
   if (speed.is_null()) out["notes"].push_back(note);
   out["speed"] = speed;
+  if (!flags.measured.empty()) out["measured"] = measured;
   std::printf("%s\n", out.dump().c_str());
 }
 
@@ -67,6 +74,7 @@ void add_plan(CLI::App& app) {
   auto flags = std::make_shared<PlanFlags>();
   add_engine_flags(*command, flags->engine);
   command->add_option("--trace", flags->trace, "Demand trace of this model (run --trace): its replay gives the share of misses");
+  command->add_option("--measured", flags->measured, "Ledger of a run with these options (run --stats): what was expected beside what came");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { plan(*flags); });
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "outrider/base/error.h"
 #include "outrider/model/fingerprint.h"
@@ -90,30 +91,82 @@ Json plan_speed(const model::Model& model, const EngineFlags& flags, const whati
   return out;
 }
 
+MeasuredRun read_measured(const std::string& stats_path) {
+  std::ifstream in(stats_path);
+  if (!in) fail(ErrorKind::kIo, "{}: cannot be opened for reading", printable(stats_path));
+  MeasuredRun run;
+  size_t line_number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++line_number;
+    if (line.empty()) continue;
+    const Json step = Json::parse(line, nullptr, false);
+    for (const char* key : {"tokens", "ms", "demanded", "misses"}) {
+      if (!step.is_object() || !step.contains(key) || !step[key].is_number() || step[key].get<double>() < 0) {
+        fail(ErrorKind::kBadFile, "{}: line {}: has no number '{}': wanted a step of run --stats", printable(stats_path), line_number, key);
+      }
+    }
+    const auto n_tokens = step["tokens"].get<uint64_t>();
+    MeasuredPasses& passes = n_tokens == 1 ? run.decode : run.prefill;
+    passes.n_tokens += n_tokens;
+    passes.demanded += step["demanded"].get<uint64_t>();
+    passes.misses += step["misses"].get<uint64_t>();
+    passes.seconds += step["ms"].get<double>() / 1e3;
+  }
+  if (run.prefill.n_tokens + run.decode.n_tokens == 0) fail(ErrorKind::kBadFile, "{}: has no step, wanted a ledger of run --stats", printable(stats_path));
+  return run;
+}
+
+Json measured_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan, const MeasuredRun& run, const std::string& trace_path,
+                    std::string& note) {
+  const auto probe = whatif::load_probe(whatif::probe_path(), note);
+  if (!probe) {
+    note += (note.empty() ? "" : "; ") + std::string("run `outrider probe` for the speed to expect");
+    return nullptr;
+  }
+  const engine::EngineOptions options = engine::resolve(model, whatif::planned(engine_options(flags), plan));
+  const whatif::ModelWork work = whatif::model_work(model);
+  const whatif::MachineRates rates = whatif::rates_of(*probe, model, options);
+  const double assumed = MissRate(model, flags, work, trace_path).at(plan.slots_per_layer);
+  const auto n_prefill = static_cast<uint32_t>(std::clamp<uint64_t>(run.prefill.n_tokens, 1, options.chunk));
+  const auto row = [&](const MeasuredPasses& passes, whatif::Speed whatif::Prediction::*speed) -> Json {
+    if (passes.n_tokens == 0 || passes.seconds <= 0) return nullptr;
+    const double missed = passes.demanded > 0 ? static_cast<double>(passes.misses) / static_cast<double>(passes.demanded) : 0;
+    const whatif::Speed planned = whatif::predict(work, rates, assumed, n_prefill).*speed, with_misses = whatif::predict(work, rates, missed, n_prefill).*speed;
+    const double tps = static_cast<double>(passes.n_tokens) / passes.seconds;
+    return {{"tokens", passes.n_tokens},
+            {"tokens_per_s", tps},
+            {"miss_rate", missed},
+            {"expected_tokens_per_s", planned.expected_tps},
+            {"expected_with_misses_tokens_per_s", with_misses.expected_tps},
+            {"bound_tokens_per_s", with_misses.bound_tps},
+            {"bound_by", whatif::bound_name(with_misses.by)},
+            {"error", with_misses.expected_tps > 0 ? tps / with_misses.expected_tps - 1 : 0}};
+  };
+  return {{"assumed_miss_rate", assumed}, {"prefill", row(run.prefill, &whatif::Prediction::prefill)}, {"decode", row(run.decode, &whatif::Prediction::decode)}};
+}
+
+std::string format_measured(const Json& measured) {
+  std::string out = fmt::format("plan against run: {:.1f}% of demands were assumed to miss\n", 100 * measured["assumed_miss_rate"].get<double>());
+  for (const char* kind : {"prefill", "decode"}) {
+    const Json& row = measured[kind];
+    if (row.is_null()) continue;
+    out += fmt::format("  {:<8} measured {:>8.2f} t/s; expected {:>8.2f}, with the run's {:.1f}% of misses {:>8.2f} ({:+.0f}%), at most {:.2f} ({})\n", kind,
+                       row["tokens_per_s"].get<double>(), row["expected_tokens_per_s"].get<double>(), 100 * row["miss_rate"].get<double>(),
+                       row["expected_with_misses_tokens_per_s"].get<double>(), 100 * row["error"].get<double>(), row["bound_tokens_per_s"].get<double>(),
+                       row["bound_by"].get<std::string>());
+  }
+  return out;
+}
+
 std::string plan_against_run(const LoadedModel& loaded, const EngineFlags& flags, const GenerateResult& result,
                              const residency::StoreCounters& experts) {
   std::string note;
-  const Json planned = plan_speed(loaded.model, flags, loaded.plan, "", note);
-  if (planned.is_null()) return "note: " + note + "\n";
-  const auto probe = whatif::load_probe(whatif::probe_path(), note);
-  const engine::EngineOptions& options = loaded.engine->options();
-  const double assumed = planned["miss_rate"];
-  const double missed = experts.demanded > 0 ? static_cast<double>(experts.misses) / static_cast<double>(experts.demanded) : 0;
-  const uint32_t chunk = std::min<uint32_t>(options.chunk, static_cast<uint32_t>(std::max<uint64_t>(result.prefill_tokens, 1)));
-  const whatif::ModelWork work = whatif::model_work(loaded.model);
-  const whatif::MachineRates rates = whatif::rates_of(*probe, loaded.model, options);
-  const whatif::Prediction before = whatif::predict(work, rates, assumed, chunk), after = whatif::predict(work, rates, missed, chunk);
-  std::string out = fmt::format("  plan against run: {:.1f}% of demands missed, {:.1f}% assumed\n", 100 * missed, 100 * assumed);
-  const auto line = [&](const char* what, uint64_t n_tokens, double seconds, const whatif::Speed& expected, const whatif::Speed& with_misses) {
-    if (n_tokens == 0 || seconds <= 0) return;
-    const double measured = static_cast<double>(n_tokens) / seconds;
-    out += fmt::format("  {:<8} expected {:>8.2f} t/s, with the run's misses {:>8.2f} (at most {:.2f}, {}); measured {:>8.2f}, {:.0f}% of that\n",
-                       what, expected.expected_tps, with_misses.expected_tps, with_misses.bound_tps, whatif::bound_name(with_misses.by),
-                       measured, with_misses.expected_tps > 0 ? 100 * measured / with_misses.expected_tps : 0);
+  const auto passes = [&](uint64_t n_tokens, double seconds) {
+    return MeasuredPasses{.n_tokens = n_tokens, .demanded = experts.demanded, .misses = experts.misses, .seconds = seconds};
   };
-  line("prefill", result.prefill_tokens, result.prefill_s, before.prefill, after.prefill);
-  line("decode", result.decode_tokens, result.decode_s, before.decode, after.decode);
-  return out;
+  const MeasuredRun run = {.prefill = passes(result.prefill_tokens, result.prefill_s), .decode = passes(result.decode_tokens, result.decode_s)};
+  const Json measured = measured_speed(loaded.model, flags, loaded.plan, run, "", note);
+  return measured.is_null() ? "note: " + note + "\n" : format_measured(measured);
 }
 
 std::string format_speed(const Json& speed) {

@@ -18,8 +18,28 @@ Json plan_speed(const model::Model& model, const EngineFlags& flags, const whati
 // For people.
 std::string format_speed(const Json& speed);
 
-// What the plan expected beside what a run gave; with the misses that it assumed and with those that came. A line saying
-// why when no probe is kept.
+// What was measured of one kind of pass.
+struct MeasuredPasses {
+  uint64_t n_tokens = 0, demanded = 0, misses = 0;
+  double seconds = 0;
+};
+struct MeasuredRun {
+  MeasuredPasses prefill, decode;
+};
+
+// From a ledger of `run --stats`: passes of one token are decode. Throws Error(kBadFile) naming the line that is none.
+MeasuredRun read_measured(const std::string& stats_path);
+
+// {prefill, decode}, each {tokens, tokens_per_s, miss_rate, expected_tokens_per_s (with the plan's share of misses),
+// expected_with_misses_tokens_per_s (with those that came), bound_tokens_per_s, bound_by (likewise), error (measured / expected
+// with misses - 1)}, or null where nothing was measured; null as a whole when no probe is kept.
+Json measured_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan, const MeasuredRun& run, const std::string& trace_path,
+                    std::string& note);
+
+// For people.
+std::string format_measured(const Json& measured);
+
+// measured_speed() of what `run` has just done; its decode and prefill are not told apart in their misses.
 std::string plan_against_run(const LoadedModel& loaded, const EngineFlags& flags, const GenerateResult& result,
                              const residency::StoreCounters& experts);
 

@@ -70,7 +70,8 @@ AlignedBuffer drive_probe_memory(uint64_t most_bytes) {
 
 double drive_read_gbps(int fd, uint64_t n_bytes, std::span<std::byte> memory, uint64_t read_bytes, uint32_t depth, double seconds) {
   const uint64_t n_places = n_bytes / read_bytes, n_slots = memory.size() / read_bytes;
-  if (n_places == 0 || n_slots < depth) return 0;
+  if (n_places == 0 || n_slots == 0) return 0;
+  depth = static_cast<uint32_t>(std::min<uint64_t>(depth, n_slots));
   std::atomic<uint64_t> n_begun{0}, total{0};  // relaxed: counters; the sum is read after the threads have joined
   const auto start = Clock::now();
   const auto read_on = [&](uint32_t t) {
@@ -91,9 +92,10 @@ double drive_read_gbps(int fd, uint64_t n_bytes, std::span<std::byte> memory, ui
   return static_cast<double>(total.load()) / 1e9 / seconds_since(start);
 }
 
-DriveReadings::DriveReadings(const std::string& path, uint64_t read_bytes, uint64_t most_bytes_of_memory)
+DriveReadings::DriveReadings(const std::string& path, uint64_t read_bytes, uint32_t depth, uint64_t most_bytes_of_memory)
     : fd_(open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC)),
       read_bytes_(align_up(read_bytes, 4096)),
+      depth_(depth),
       memory_(drive_probe_memory(most_bytes_of_memory)) {
   struct stat status {};
   if (fd_ >= 0 && fstat(fd_, &status) == 0) n_bytes_ = static_cast<uint64_t>(status.st_size);
@@ -104,13 +106,10 @@ DriveReadings::~DriveReadings() {
 }
 
 double DriveReadings::take() {
-  double best = 0;
-  if (fd_ >= 0) {
-    for (const uint32_t depth : {1U, 2U, 4U, 16U}) best = std::max(best, drive_read_gbps(fd_, n_bytes_, {memory_.data(), memory_.size()}, read_bytes_, depth, 0.1));
-  }
-  best_gbps_ = std::max(best_gbps_, best);
-  least_gbps_ = n_readings_++ == 0 ? best : std::min(least_gbps_, best);
-  return best;
+  const double gbps = fd_ < 0 ? 0 : drive_read_gbps(fd_, n_bytes_, {memory_.data(), memory_.size()}, read_bytes_, depth_, 0.4);
+  best_gbps_ = std::max(best_gbps_, gbps);
+  least_gbps_ = n_readings_++ == 0 ? gbps : std::min(least_gbps_, gbps);
+  return gbps;
 }
 
 }  // namespace outrider::whatif

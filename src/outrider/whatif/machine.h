@@ -32,16 +32,16 @@ AlignedBuffer drive_probe_memory(uint64_t most_bytes);
 // the memory is too small.
 double drive_read_gbps(int fd, uint64_t n_bytes, std::span<std::byte> memory, uint64_t read_bytes, uint32_t depth, double seconds);
 
-// Readings of a drive over the time of a run, of direct reads at the size of the run's reads. Drives come and go (a shared
-// one, a token bucket): what was measured beside a reading is judged by it.
+// Readings of a drive over the time of a run, of direct reads at the size and depth of the run's. Drives come and go (a
+// shared one, a token bucket): what was measured beside a reading is judged by it.
 class DriveReadings {
  public:
-  DriveReadings(const std::string& path, uint64_t read_bytes, uint64_t most_bytes_of_memory);
+  DriveReadings(const std::string& path, uint64_t read_bytes, uint32_t depth, uint64_t most_bytes_of_memory);
   ~DriveReadings();
   DriveReadings(const DriveReadings&) = delete;
   DriveReadings& operator=(const DriveReadings&) = delete;
 
-  // GB/s now, the best of several depths; takes about 0.4 s. 0 when the file system refuses direct reads or the file is small.
+  // GB/s now; takes 0.4 s. 0 when the file system refuses direct reads or the file is small.
   double take();
   double best_gbps() const noexcept { return best_gbps_; }
   double least_gbps() const noexcept { return least_gbps_; }
@@ -51,6 +51,7 @@ class DriveReadings {
   int fd_;
   uint64_t n_bytes_ = 0;
   uint64_t read_bytes_;
+  uint32_t depth_;
   AlignedBuffer memory_;
   double best_gbps_ = 0, least_gbps_ = 0;
   uint32_t n_readings_ = 0;

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 namespace outrider::whatif {
 
 namespace {
 
-constexpr double kDramShare = 0.80, kDriveShare = 0.85, kArithmeticShare = 0.60;
+constexpr double kDramShare = 0.80, kDriveShare = 0.90, kArithmeticShare = 0.60;
 
 double elems(const model::Linear& linear) noexcept { return static_cast<double>(linear.n_rows) * linear.k; }
 
@@ -17,24 +18,24 @@ double bytes(const model::Linear& linear) noexcept {
   return linear ? static_cast<double>(linear.n_rows) * static_cast<double>(linear.weight->row_bytes()) : 0;
 }
 
-struct Term {
-  BoundBy by;
-  double amount, rate, share;
+// Of one token or one chunk. What is read of the drive are experts.
+struct Work {
+  double dense_bytes = 0, expert_bytes = 0, drive_bytes = 0;
+  double dense_macs = 0, expert_macs = 0;
 };
 
-Speed speed_of(double n_tokens, std::initializer_list<Term> terms) noexcept {
-  double bound_ns = 0, expected_ns = 0;
-  Speed speed;
-  for (const Term& term : terms) {
-    if (term.rate <= 0) continue;
-    const double ns = term.amount / term.rate;
-    if (ns > bound_ns) speed.by = term.by;
-    bound_ns = std::max(bound_ns, ns);
-    expected_ns = std::max(expected_ns, ns / term.share);
-  }
-  if (bound_ns > 0) speed.bound_tps = n_tokens * 1e9 / bound_ns;
-  if (expected_ns > 0) speed.expected_tps = n_tokens * 1e9 / expected_ns;
-  return speed;
+double ns(double amount, double rate) noexcept { return rate > 0 ? amount / rate : 0; }
+
+Speed speed_of(double n_tokens, const Work& work, const MachineRates& rates) noexcept {
+  const std::array<std::pair<BoundBy, double>, 3> bounds = {{{BoundBy::kArithmetic, ns(work.dense_macs + work.expert_macs, rates.int8_gmacs)},
+                                                             {BoundBy::kMemory, ns(work.dense_bytes + work.expert_bytes, rates.dram_gbps)},
+                                                             {BoundBy::kDrive, ns(work.drive_bytes, rates.drive_gbps)}}};
+  const auto most = std::max_element(bounds.begin(), bounds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const double dram = kDramShare * rates.dram_gbps, arithmetic = kArithmeticShare * rates.int8_gmacs;
+  const double expected_ns = std::max(ns(work.dense_bytes, dram), ns(work.dense_macs, arithmetic)) +
+                             std::max({ns(work.expert_bytes, dram), ns(work.expert_macs, arithmetic), ns(work.drive_bytes, kDriveShare * rates.drive_gbps)});
+  if (most->second <= 0) return {};
+  return {.expected_tps = n_tokens * 1e9 / expected_ns, .bound_tps = n_tokens * 1e9 / most->second, .by = most->first};
 }
 
 }  // namespace
@@ -57,6 +58,7 @@ ModelWork model_work(const model::Model& model) {
       work.all_expert_bytes += static_cast<double>(stack->n_bytes);
       work.used_expert_bytes += static_cast<double>(stack->n_bytes) * share;
       work.macs += static_cast<double>(stack->n_elems()) * share;
+      work.expert_macs += static_cast<double>(stack->n_elems()) * share;
     }
   }
   work.dense_bytes += bytes(model.head);
@@ -79,13 +81,17 @@ double uniform_miss_rate(const ModelWork& work, uint32_t slots) noexcept {
 Prediction predict(const ModelWork& work, const MachineRates& rates, double miss_rate, uint32_t chunk) noexcept {
   Prediction out;
   out.missed_bytes = miss_rate * work.used_expert_bytes;
-  out.decode = speed_of(1, {{BoundBy::kMemory, work.dense_bytes + work.used_expert_bytes + work.kv_bytes, rates.dram_gbps, kDramShare},
-                            {BoundBy::kDrive, out.missed_bytes, rates.drive_gbps, kDriveShare}});
+  // One row: its products wait for memory, not for arithmetic.
+  out.decode = speed_of(1, {.dense_bytes = work.dense_bytes + work.kv_bytes, .expert_bytes = work.used_expert_bytes, .drive_bytes = out.missed_bytes}, rates);
   const double used_share = work.n_experts == 0 ? 0 : static_cast<double>(work.n_used) / work.n_experts;
   const double touched_bytes = work.all_expert_bytes * (1 - std::pow(1 - used_share, chunk));
-  out.prefill = speed_of(chunk, {{BoundBy::kArithmetic, chunk * work.macs, rates.int8_gmacs, kArithmeticShare},
-                                 {BoundBy::kMemory, work.dense_bytes + touched_bytes, rates.dram_gbps, kDramShare},
-                                 {BoundBy::kDrive, miss_rate * touched_bytes, rates.drive_gbps, kDriveShare}});
+  out.prefill = speed_of(chunk,
+                         {.dense_bytes = work.dense_bytes,
+                          .expert_bytes = touched_bytes,
+                          .drive_bytes = miss_rate * touched_bytes,
+                          .dense_macs = chunk * (work.macs - work.expert_macs),
+                          .expert_macs = chunk * work.expert_macs},
+                         rates);
   return out;
 }
 

@@ -4,8 +4,10 @@
 //   decode        ns a token = max(dense + used experts + KV bytes / DRAM, m * used expert bytes / drive)
 //   prefill       a chunk of C tokens touches E (1 - (1 - k / E)^C) of E experts a layer, k a token;
 //                 ns a chunk = max(C * MACs / int8 rate of all cores, dense + touched bytes / DRAM, m * touched bytes / drive)
-// The bound takes each rate as measured. The expected speed takes the shares of it that the program aims at: 80 % of
-// DRAM, 85 % of the drive, 60 % of the int8 rate. Attention's arithmetic, sampling and stalls between layers are left out.
+// The bound takes each rate as measured and lets everything overlap. The expected speed takes the shares of it that the
+// program aims at: 80 % of DRAM, 90 % of the drive, 60 % of the int8 rate; and since only experts are computed while a
+// layer's are read, the dense parts' time comes on top of the experts'. Attention's arithmetic, sampling and what look-ahead
+// hides are left out.
 // Threads: pure functions.
 #pragma once
 
@@ -28,6 +30,7 @@ struct ModelWork {
   double all_expert_bytes = 0;
   double kv_bytes = 0;           // read at the context asked about
   double macs = 0;               // the head left out: prefill runs it once
+  double expert_macs = 0;        // of them
   uint32_t n_experts = 0, n_used = 0;  // 0: a dense model
 };
 

@@ -13,7 +13,7 @@ namespace outrider::whatif {
 namespace {
 
 // Made-up: 1 GB dense, 800 experts' worth 8 GB, a tenth of them used by a token.
-constexpr ModelWork kWork = {.dense_bytes = 1e9, .used_expert_bytes = 0.8e9, .all_expert_bytes = 8e9, .macs = 3e9, .n_experts = 100, .n_used = 10};
+constexpr ModelWork kWork = {.dense_bytes = 1e9, .used_expert_bytes = 0.8e9, .all_expert_bytes = 8e9, .macs = 3e9, .expert_macs = 2e9, .n_experts = 100, .n_used = 10};
 constexpr MachineRates kRates = {.dram_gbps = 90, .drive_gbps = 2, .int8_gmacs = 500};
 
 TEST(Predict, EverythingResidentIsBoundByMemory) {
@@ -33,6 +33,13 @@ TEST(Predict, MissesBoundByTheDriveAndADriveTwiceAsFastDoubles) {
   EXPECT_NEAR(predict(kWork, twice, 0.5, 512).decode.bound_tps, 10, 1e-9);
   twice.drive_gbps = 1000;  // then memory binds
   EXPECT_EQ(predict(kWork, twice, 0.5, 512).decode.by, BoundBy::kMemory);
+}
+
+TEST(Predict, DensePartsComeOnTopOfReading) {
+  // 1 GB at 80 % of 90 GB/s, then 0.4 GB at 90 % of 2 GB/s, which covers the 0.8 GB of experts at DRAM's rate.
+  EXPECT_NEAR(predict(kWork, kRates, 0.5, 1).decode.expected_tps, 1 / (1 / 72.0 + 0.4 / 1.8), 1e-9);
+  // 1,000 tokens: 1e12 dense multiply-adds at 60 % of 500e9, 2e12 of experts against 8 GB at 1.8 GB/s.
+  EXPECT_NEAR(predict(kWork, kRates, 1, 1000).prefill.expected_tps, 1000 / (1000 / 300.0 + 2000 / 300.0), 1e-6);
 }
 
 TEST(Predict, PrefillReadsEachTouchedExpertOnceAChunk) {
