@@ -6,6 +6,7 @@
 // Drives: --read-us N: every piece of a read sleeps that long first. One after the other with --io uring (the ring's
 // thread does the sleeping), up to 16 beside each other with --io threads. --layer-us N: each layer sleeps that long
 // after its experts, which stands for a model with more arithmetic between its reads, free of this machine's noise.
+// --seconds FILE appends each side's name and the seconds of its timed blocks, for lookahead_pairs.py.
 // --guess right|wrong: in place of the predictors, what `off` has just chosen, or always something else.
 #include <CLI/CLI.hpp>
 
@@ -73,7 +74,7 @@ class Oracle final : public outrider::residency::Predictor {
 };
 
 struct Flags {
-  std::string model, text, isa = "auto", io = "auto", direct = "auto", guess = "own";
+  std::string model, text, seconds, isa = "auto", io = "auto", direct = "auto", guess = "own";
   std::vector<std::string> widths = {"off", "2", "4", "8", "auto"};
   uint32_t slots = 0, read_us = 0, layer_us = 0, block = 8, blocks = 8, warm = 256, settle = 32, threads = 1, depth = 16, distance = 1;
 };
@@ -205,6 +206,14 @@ int measure(const Flags& flags) {
     }
   }
   report(flags, sides);
+  if (!flags.seconds.empty()) {
+    std::ofstream file(flags.seconds, std::ios::app);
+    for (const Side& side : sides) {
+      file << side.name;
+      for (const double seconds : side.seconds) file << ' ' << seconds;
+      file << '\n';
+    }
+  }
   return 0;
 }
 
@@ -216,6 +225,7 @@ int main(int argc, char** argv) {
   app.add_option("MODEL", flags.model)->required();
   app.add_option("--slots", flags.slots, "Expert slots a layer")->required();
   app.add_option("--text", flags.text, "File to run (default: a made-up sequence of ids)");
+  app.add_option("--seconds", flags.seconds, "File to append the seconds of each timed block to");
   app.add_option("--read-us", flags.read_us, "Sleep before each piece of a read");
   app.add_option("--layer-us", flags.layer_us, "Sleep after each MoE layer");
   app.add_option("--widths", flags.widths, "First `off`, then the others")->delimiter(',');

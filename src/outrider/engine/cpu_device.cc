@@ -356,6 +356,7 @@ void CpuDevice::experts(const ExpertArgs& args) {
 void CpuDevice::combine(const CombineArgs& args) {
   const uint64_t d = args.d_model;
   for_rows(args.n_rows, (args.n_used + 2) * d, [&](uint32_t row, uint32_t) {
+    const uint64_t source = args.row_idx != nullptr ? args.row_idx[row] : row;
     float* sum = args.sum + row * d;
     std::memset(sum, 0, d * sizeof(float));
     for (uint32_t rank = 0; rank < args.n_used; ++rank) {
@@ -363,10 +364,11 @@ void CpuDevice::combine(const CombineArgs& args) {
       elementwise_.add_scaled(sum, args.expert_out + args.pair_of[at] * d, args.weights[at], d);
     }
     if (args.shared != nullptr && args.shared_gate != nullptr) {
-      elementwise_.add_scaled(sum, args.shared + row * d, kernels::sigmoid_f32(args.shared_gate[row]), d);
+      elementwise_.add_scaled(sum, args.shared + source * d, kernels::sigmoid_f32(args.shared_gate[source]), d);
     } else if (args.shared != nullptr) {
-      elementwise_.add(sum, args.shared + row * d, d);
+      elementwise_.add(sum, args.shared + source * d, d);
     }
+    if (args.from != nullptr) std::memcpy(args.x + row * d, args.from + source * d, d * sizeof(float));
     elementwise_.add(args.x + row * d, sum, d);
   });
 }

@@ -185,6 +185,32 @@ TEST(CpuDevice, ExpertsEqualAPlainSumInAnyOrderOfArrival) {
   }
 }
 
+// Look-ahead sums some rows of the state, elsewhere; the bits are those of the sum in place.
+TEST(CpuDevice, CombineOfSomeRowsIsThatOfAllInPlace) {
+  TestRng random;
+  CpuDevice device(best_isa(), 2, 4, 4);
+  constexpr uint32_t kRows = 5, kD = 64, kN = 2;
+  const auto x = random_floats(random, kRows * kD), out = random_floats(random, kRows * kN * kD), shared = random_floats(random, kRows * kD);
+  const auto gate = random_floats(random, kRows), weights = random_floats(random, kRows * kN);
+  const std::vector<uint32_t> pair_of = {9, 0, 8, 1, 7, 2, 6, 3, 5, 4};
+  std::vector<float> all = x, sum(kRows * kD);
+  CombineArgs args = {.x = all.data(), .expert_out = out.data(), .pair_of = pair_of.data(), .weights = weights.data(),
+                      .shared = shared.data(), .shared_gate = gate.data(), .sum = sum.data(), .n_rows = kRows, .n_used = kN, .d_model = kD};
+  device.combine(args);
+  const std::vector<uint32_t> rows = {4, 1};
+  const std::vector<uint32_t> some_pairs = {5, 4, 8, 1};
+  const std::vector<float> some_weights = {weights[8], weights[9], weights[2], weights[3]};
+  std::vector<float> some(2 * kD);
+  const std::vector<float> source = x;
+  args.x = some.data(), args.from = source.data(), args.row_idx = rows.data(), args.pair_of = some_pairs.data();
+  args.weights = some_weights.data(), args.n_rows = 2;
+  device.combine(args);
+  for (uint32_t i = 0; i < 2; ++i) {
+    for (uint32_t k = 0; k < kD; ++k) ASSERT_EQ(some[i * kD + k], all[rows[i] * kD + k]) << i << ' ' << k;
+  }
+  EXPECT_EQ(source, x);
+}
+
 TEST(CpuDevice, RouteTellsTheFirstRowWithANaN) {
   TestRng random;
   CpuDevice device(best_isa(), 2, 16, 4);

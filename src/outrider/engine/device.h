@@ -134,6 +134,8 @@ struct ExpertArgs {
 
 struct CombineArgs {
   float* x = nullptr;                  // (rows, d_model): the residual stream, in place
+  const float* from = nullptr;         // ... or out of this one, of whose rows row_idx is the list; nullptr: in place
+  const uint32_t* row_idx = nullptr;   // (rows): of `from`, shared and shared_gate; nullptr = identity
   const float* expert_out = nullptr;   // (pairs, d_model)
   const uint32_t* pair_of = nullptr;   // (rows, n_used): the pair of each rank
   const float* weights = nullptr;      // (rows, n_used)

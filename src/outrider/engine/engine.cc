@@ -55,7 +55,7 @@ struct Engine::Impl {
                   ? std::make_unique<LookAhead>(model.spec, model.n_moe_layers(),
                                                 LookAheadOptions{.width = options.lookahead,
                                                                  .distance = options.lookahead_distance,
-                                                                 .cpu_is_full = options.n_threads >= core_budget().default_threads,
+                                                                 .n_busy_cores = options.n_threads >= core_budget().default_threads ? options.n_threads : 0,
                                                                  .only = options.guesses},
                                                 *store)
                   : nullptr),

@@ -2,73 +2,133 @@
 #include "outrider/engine/guess_value.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+
+#include "outrider/engine/engine.h"
 
 namespace outrider::engine {
 
 namespace {
 
-constexpr double kDisplacement = 0.05;  // of a miss's wait: what a guess costs by what it pushes out
+constexpr double kDisplacement = 0.1;   // of a miss's wait: what a wrong guess costs by what it pushes out
 constexpr double kMinGain = 0.02;       // of the expected stall: less is within what the estimates are worth
-constexpr uint32_t kMaxAbsent = 16;     // beyond which the sum over absent experts is cut off
+constexpr uint32_t kMostMissing = 12;   // beyond which the sum over missing experts is cut off
+constexpr double kNegligible = 1e-4;
+constexpr std::array kIdleParts = {0.5, 1.0, 1.5};  // idle times differ: of the mean, these stand for them
 
-// Of a guess that the drive comes to after begin_ns: the chances that it is begun, and that the demand cuts it off, and
-// how much of it is done on average. Idle times differ: half, all and one and a half of the mean stand for them.
-struct Share {
-  double begun = 0, cut = 0, done = 0;
-};
-Share read_share(double begin_ns, double wait_ns, double mean_idle_ns) noexcept {
-  Share share;
-  for (const double part : {0.5, 1.0, 1.5}) {
-    const double left_ns = part * mean_idle_ns - begin_ns;
-    if (left_ns <= 0) continue;
-    share.begun += 1.0 / 3;
-    share.done += std::min(1.0, left_ns / wait_ns) / 3;
-    if (left_ns < wait_ns) share.cut += 1.0 / 3;
+// How many experts the demand must begin to read: by number, the last of them "so many or more".
+using Missing = std::array<double, kMostMissing + 1>;
+
+// Many that nobody guesses, each rarely absent: Poisson's.
+Missing missing_others(double mean) noexcept {
+  Missing of_n = {std::exp(-mean)};
+  for (uint32_t n = 1; n <= kMostMissing; ++n) of_n[n] = of_n[n - 1] * mean / n;
+  return of_n;
+}
+
+// One more that is missing with this chance.
+void add_missing(Missing& of_n, double chance) noexcept {
+  of_n[kMostMissing] += of_n[kMostMissing - 1] * chance;
+  for (uint32_t n = kMostMissing - 1; n > 0; --n) of_n[n] += (of_n[n - 1] - of_n[n]) * chance;
+  of_n[0] *= 1 - chance;
+}
+
+// How many to look at: more are hardly ever missing.
+uint32_t most_missing(const Missing& of_n) noexcept {
+  double rest = 1;
+  uint32_t n = 0;
+  while (n < kMostMissing && (rest -= of_n[n]) > kNegligible) ++n;
+  return n;
+}
+
+// What is left of a guess that the drive came to as the nth, when the demand comes.
+double left_ns(uint32_t n, double idle_ns, const GuessTimes& times) noexcept {
+  return std::clamp(n * times.slab_ns + times.start_ns + times.slab_ns - idle_ns, 0.0, times.start_ns + times.slab_ns);
+}
+
+// `started`: the chances of the guesses that the drive has come to. The demand waits for the last of those that are right,
+// and for what it must begin itself; the drive has work for both.
+double stall_with(std::span<const double> started, const Missing& missing, double idle_ns, const GuessTimes& times) noexcept {
+  const uint32_t n_most = most_missing(missing);
+  // Of the time that a slab takes by itself, the drive's work; what is half done leaves half of it.
+  const double slab_share = times.slab_ns / (times.start_ns + times.slab_ns);
+  double sum = 0, of_last = 1;  // of_last: no guess after this one is right
+  for (size_t n_right = started.size() + 1; n_right-- > 0;) {  // the last right one's place from 1; 0: none is
+    const double chance = of_last * (n_right == 0 ? 1 : started[n_right - 1]);
+    if (n_right > 0) of_last *= 1 - started[n_right - 1];
+    const double last_ns = n_right == 0 ? 0 : left_ns(static_cast<uint32_t>(n_right) - 1, idle_ns, times);
+    double open_ns = last_ns;
+    for (size_t i = 0; i + 1 < n_right; ++i) open_ns += started[i] * left_ns(static_cast<uint32_t>(i), idle_ns, times);
+    const double work_ns = open_ns * slab_share;
+    sum += chance * missing[0] * std::max(0.0, std::max(last_ns, work_ns) - times.cover_ns);
+    for (uint32_t n = 1; n <= n_most; ++n) {
+      sum += chance * missing[n] * std::max(0.0, std::max(last_ns, times.start_ns + n * times.slab_ns + work_ns) - times.cover_ns);
+    }
   }
-  return share;
+  return sum;
 }
 
 }  // namespace
 
-// The number of absent experts is taken to be Poisson's: many candidates, each rarely absent.
-double expected_stall_ns(double n_absent, const GuessTimes& times) noexcept {
-  double chance = std::exp(-n_absent), sum = 0;
-  for (uint32_t n = 1; n <= kMaxAbsent; ++n) {
-    chance *= n_absent / n;
-    sum += chance * std::max(0.0, times.start_ns + n * times.slab_ns - times.cover_ns);
-  }
-  return sum;
+double expected_stall_ns(std::span<const double> chances, double n_others, const GuessTimes& times) noexcept {
+  Missing missing = missing_others(n_others);
+  for (const double chance : chances) add_missing(missing, chance);
+  return times.stalled * stall_with({}, missing, 0, times);
 }
 
 GuessChoice worthwhile_guesses(std::span<const RankedGuess> guesses, double n_others, const GuessTimes& times) noexcept {
   const double wait_ns = times.start_ns + times.slab_ns;  // of a single miss
   if (wait_ns <= 0) return {};
-  double n_absent = n_others;
-  for (const RankedGuess& guess : guesses) n_absent += guess.is_free ? 0 : guess.right;
-  const double stall_ns = expected_stall_ns(n_absent, times);
-  double best_gain = kMinGain * stall_ns, cost_ns = 0, begin_ns = 0;
-  GuessChoice best;
+  std::array<double, kMaxLookAhead> chances;  // of those that are absent
+  std::array<uint32_t, kMaxLookAhead> widths;  // of the list, up to and with each of them
+  uint32_t n_absent = 0;
   for (uint32_t i = 0; i < guesses.size(); ++i) {
-    const RankedGuess& guess = guesses[i];
-    if (guess.is_free) {
-      if (best.width == i && i > 0) best.width = i + 1;
+    if (guesses[i].is_free) continue;
+    const double chance = std::clamp(guesses[i].right, 0.0, 1.0);
+    // A guess saves a miss's wait at most; one that is too rarely right for that is one of the others.
+    if (chance <= kDisplacement * (1 - chance)) {
+      n_others += chance;
       continue;
     }
-    const Share share = read_share(begin_ns, wait_ns, times.idle_ns);
-    if (share.begun == 0) break;
-    n_absent -= guess.right * share.done;
-    // A right one would have been copied for the demand, too. On average half of what is in flight is still to come when
-    // the demand cuts a wrong one off.
-    const double in_flight_ns = std::min(times.piece_ns, times.slab_ns);
-    cost_ns += share.begun * (kDisplacement * wait_ns + (1 - guess.right) * times.copy_ns) + share.cut * (1 - guess.right) * in_flight_ns / 2;
-    begin_ns += times.slab_ns;
-    const double gain = stall_ns - expected_stall_ns(std::max(n_absent, 0.0), times) - cost_ns;
-    if (gain > best_gain) {
-      best_gain = gain;
-      best = {.width = i + 1, .read_ns = begin_ns};
+    widths[n_absent] = i + 1;
+    chances[n_absent++] = chance;
+  }
+  const Missing others = missing_others(n_others);
+  std::array<double, kMaxLookAhead + 1> stall_ns = {}, cost_ns = {};  // when the first n of them are read for
+  for (const double part : kIdleParts) {
+    const double idle_ns = part * times.idle_ns, share = 1.0 / kIdleParts.size();
+    uint32_t n_begun = 0;  // by the drive, before the demand comes
+    while (n_begun < n_absent && n_begun * times.slab_ns < idle_ns) ++n_begun;
+    Missing missing = others;
+    for (uint32_t i = n_begun; i < n_absent; ++i) add_missing(missing, chances[i]);
+    for (uint32_t n = n_begun + 1; n-- > 0;) {
+      const double stall = share * stall_with({chances.data(), n}, missing, idle_ns, times);
+      for (uint32_t width = n; width <= (n == n_begun ? n_absent : n); ++width) stall_ns[width] += stall;
+      if (n > 0) add_missing(missing, chances[n - 1]);
+    }
+    double cost = 0;
+    for (uint32_t n = 0; n < n_absent; ++n) {
+      if (n < n_begun) {
+        // A right one would have been copied for the demand, too. A wrong one is cut off by the demand, but for what is
+        // in flight, of which half is still to come on average.
+        const double cut_ns = std::min(left_ns(n, idle_ns, times), std::min(times.piece_ns, times.slab_ns) / 2);
+        const double wrong_ns = kDisplacement * wait_ns + times.copy_ns + cut_ns * times.slab_ns / wait_ns;
+        cost += (1 - chances[n]) * wrong_ns;
+      }
+      cost_ns[n + 1] += share * cost;
     }
   }
+  double best_gain = kMinGain * times.stalled * stall_ns[0];
+  GuessChoice best;
+  for (uint32_t n = 1; n <= n_absent; ++n) {
+    const double gain = times.stalled * (stall_ns[0] - stall_ns[n]) - cost_ns[n];
+    if (gain <= best_gain) continue;
+    best_gain = gain;
+    best = {.width = widths[n - 1], .read_ns = n * times.slab_ns, .gain_ns = gain};
+  }
+  // Those behind the last one that are there stay there.
+  while (best.width > 0 && best.width < guesses.size() && guesses[best.width].is_free) ++best.width;
   return best;
 }
 

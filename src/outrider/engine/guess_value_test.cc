@@ -16,12 +16,17 @@ uint32_t width_of(std::span<const RankedGuess> ranked, double n_others, const Gu
 }
 
 TEST(GuessValue, ExpectedStallIsThatOfTheMissesLessWhatComputationCovers) {
-  EXPECT_NEAR(expected_stall_ns(2, {.slab_ns = 1000}), 2000, 1e-3);
-  EXPECT_NEAR(expected_stall_ns(2, {.start_ns = 5000, .slab_ns = 1000}), 2000 + 5000 * (1 - std::exp(-2.0)), 1e-3);
-  EXPECT_EQ(expected_stall_ns(0, {.start_ns = 5000, .slab_ns = 1000}), 0);
+  EXPECT_NEAR(expected_stall_ns({}, 2, {.slab_ns = 1000}), 2000, 3);
+  EXPECT_NEAR(expected_stall_ns({}, 2, {.start_ns = 5000, .slab_ns = 1000}), 2000 + 5000 * (1 - std::exp(-2.0)), 3);
+  EXPECT_NEAR(expected_stall_ns({}, 2, {.start_ns = 5000, .slab_ns = 1000, .stalled = 0.25}), 500 + 1250 * (1 - std::exp(-2.0)), 3);
+  EXPECT_EQ(expected_stall_ns({}, 0, {.start_ns = 5000, .slab_ns = 1000}), 0);
   // One miss is covered, two are not.
-  const double rare = expected_stall_ns(0.1, {.slab_ns = 1000, .cover_ns = 1000});
-  EXPECT_NEAR(rare, 1000 * (0.1 - (1 - std::exp(-0.1))), 1e-3);
+  const double rare = expected_stall_ns({}, 0.1, {.slab_ns = 1000, .cover_ns = 1000});
+  EXPECT_NEAR(rare, 1000 * (0.1 - (1 - std::exp(-0.1))), 3);
+  // Of guesses each counts with its own chance: one that is sure is not "one on average".
+  const std::vector<double> sure = {1.0}, doubtful = {0.9, 0.5};
+  EXPECT_NEAR(expected_stall_ns(sure, 0, {.start_ns = 5000, .slab_ns = 1000}), 6000, 3);
+  EXPECT_NEAR(expected_stall_ns(doubtful, 0, {.start_ns = 5000, .slab_ns = 1000}), 1400 + 5000 * (1 - 0.1 * 0.5), 3);
 }
 
 // One thing at a time: as many as the idle time can begin, when they are mostly right.
@@ -67,6 +72,26 @@ TEST(GuessValue, ReadsThatTheProcessorCopiesMustSaveMoreThanThat) {
   times.copy_ns = 90;
   EXPECT_EQ(width_of(guesses(0.3, 3), 0, times), 0U);
   EXPECT_EQ(width_of(guesses(0.9, 3), 0, times), 3U);  // a right one would be copied for the demand, too
+}
+
+// A wrong estimate of what is waited for makes guesses worth less, not others.
+TEST(GuessValue, TheGainIsOfTheStallThatIsReal) {
+  GuessTimes times = {.idle_ns = 50000, .slab_ns = 1000, .piece_ns = 300};
+  const GuessChoice whole = worthwhile_guesses(guesses(0.9, 1), 0, times);
+  EXPECT_NEAR(whole.gain_ns, 900 - 10, 1e-6);  // less what it pushes out
+  times.stalled = 0.5;
+  EXPECT_NEAR(worthwhile_guesses(guesses(0.9, 1), 0, times).gain_ns, 450 - 10, 1e-6);
+  times.stalled = 0.01;
+  EXPECT_EQ(width_of(guesses(0.9, 1), 0, times), 0U);
+}
+
+// One that is under way when the demand comes is waited for only for what is left of it, beside what the demand begins.
+TEST(GuessValue, AReadThatIsUnderWayCountsForWhatItHasDone) {
+  const GuessTimes times = {.idle_ns = 2000, .start_ns = 4000, .slab_ns = 100, .piece_ns = 100};
+  const GuessChoice choice = worthwhile_guesses(guesses(1, 3), 0, times);
+  EXPECT_EQ(choice.width, 3U);
+  // All three are begun: instead of 4300, what is left of the third: 2300 on average.
+  EXPECT_NEAR(choice.gain_ns, 2000, 150);
 }
 
 TEST(GuessValue, GuessesThatAreThereAreKeptBesideThoseThatAreRead) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 
 #include "outrider/base/error.h"
@@ -102,6 +103,7 @@ uint32_t group_pairs(const PassContext& pass, uint32_t n_rows) {
   const uint32_t n_experts = pass.spec.router.n_experts;
   const uint32_t n_pairs = n_rows * pass.spec.router.n_used;
   std::memset(work.expert_begin, 0, (n_experts + 1) * sizeof(uint32_t));
+  if (pass.ahead != nullptr) std::memset(work.is_computed, 0, n_experts);
   for (uint32_t i = 0; i < n_pairs; ++i) ++work.expert_begin[work.ids[i] + 1];
   uint32_t n_demanded = 0;
   for (uint32_t e = 0; e < n_experts; ++e) {
@@ -133,14 +135,51 @@ void tell_demand(const PassContext& pass, uint32_t moe_idx, uint32_t n_rows, uin
   for (PassObserver* watcher : pass.watchers) watcher->demand(demand);
 }
 
-// The ids of a later layer's router on this layer's post-attention state; empty when the numbers went wrong, which is for
-// that layer itself to tell.
-std::span<const uint32_t> router_guess(const PassContext& pass, const DeviceLayer& later) {
+// The state after a layer as far as it is known: (ahead->rows(), d_model), row i at x + (row_idx ? row_idx[i] : i) *
+// d_model.
+struct KnownState {
+  const float* x = nullptr;
+  const uint32_t* row_idx = nullptr;
+};
+
+// While reads for the rest of a layer's experts are under way: the state after its attention, plus the shared expert and
+// the experts that are computed.
+KnownState sum_what_is_there(const PassContext& pass, const DeviceLayer& layer) {
   const WorkBuffers& work = pass.work;
   const std::span<const uint32_t> rows = pass.ahead->rows();
+  const uint32_t n_used = pass.spec.router.n_used;
   const auto n_rows = static_cast<uint32_t>(rows.size());
-  pass.device.norm({.x = work.x,
-                    .row_idx = rows.data(),
+  const auto* any = static_cast<const uint8_t*>(std::memchr(work.is_computed, 1, pass.spec.router.n_experts));
+  const uint32_t filler = any != nullptr ? work.expert_begin[any - work.is_computed] : 0;
+  for (uint32_t i = 0; i < n_rows * n_used; ++i) {
+    const size_t at = size_t{rows[i / n_used]} * n_used + i % n_used;
+    const bool is_computed = work.is_computed[work.ids[at]] != 0;
+    // In place of those that are not: nothing of one that is.
+    work.ahead_pair_of[i] = is_computed ? work.pair_of[at] : filler;
+    work.ahead_mix[i] = is_computed ? work.weights[at] : 0;
+  }
+  pass.device.combine({.x = work.ahead_x,
+                       .from = work.x,
+                       .row_idx = rows.data(),
+                       .expert_out = work.expert_out,
+                       .pair_of = work.ahead_pair_of,
+                       .weights = work.ahead_mix,
+                       .shared = layer.shared ? work.projected : nullptr,
+                       .shared_gate = layer.shared_gate ? work.shared_gate : nullptr,
+                       .sum = work.ahead_in.f32,
+                       .n_rows = n_rows,
+                       .n_used = any != nullptr ? n_used : 0,
+                       .d_model = pass.spec.d_model});
+  return {.x = work.ahead_x};
+}
+
+// The ids of a later layer's router on that state; empty when the numbers went wrong, which is for that layer itself to
+// tell.
+std::span<const uint32_t> router_guess(const PassContext& pass, const DeviceLayer& later, const KnownState& state) {
+  const WorkBuffers& work = pass.work;
+  const auto n_rows = static_cast<uint32_t>(pass.ahead->rows().size());
+  pass.device.norm({.x = state.x,
+                    .row_idx = state.row_idx,
                     .weight = later.ffn_norm,
                     .eps = pass.spec.eps,
                     .n_rows = n_rows,
@@ -160,19 +199,29 @@ std::span<const uint32_t> router_guess(const PassContext& pass, const DeviceLaye
   return {work.ahead_ids, static_cast<size_t>(n_rows) * spec.n_used};
 }
 
-// Guesses for the MoE layers that follow this one, from the state after this layer's attention.
-void look_ahead(const PassContext& pass, uint32_t layer_idx) {
+// Guesses for the MoE layers that follow this one. `state` makes what its router is asked on, when that is wanted.
+// is_waiting: the layer has nothing else to do.
+void look_ahead(const PassContext& pass, uint32_t layer_idx, bool is_waiting, FunctionRef<KnownState()> make_state) {
   if (pass.ahead == nullptr) return;
   const uint32_t n_layers = pass.spec.n_layers;
+  KnownState state;
+  const auto start = std::chrono::steady_clock::now();
   for (uint32_t distance = 1; distance <= kMaxAheadDistance && layer_idx + distance < n_layers; ++distance) {
     const DeviceLayer& later = pass.weights.layers[layer_idx + distance];
     if (!later.is_moe || !pass.ahead->wants_guess(later.moe_idx, distance)) break;
     std::span<const uint32_t> router_ids;
-    if (pass.ahead->wants_router(later.moe_idx, distance)) router_ids = router_guess(pass, later);
+    if (pass.ahead->wants_router(later.moe_idx, distance)) {
+      if (state.x == nullptr) state = make_state();
+      router_ids = router_guess(pass, later, state);
+    }
     pass.ahead->guess(later.moe_idx, distance, router_ids);
   }
+  if (state.x != nullptr) pass.ahead->note_guess_time(is_waiting ? std::chrono::nanoseconds(0) : std::chrono::steady_clock::now() - start);
   pass.clock.mark(&PhaseTimes::router);
 }
+
+// When the layer is done.
+KnownState whole_state(const PassContext& pass) { return {.x = pass.work.x, .row_idx = pass.ahead->rows().data()}; }
 
 // Computes the pairs of resident slabs, at most work.n_wave_pairs pairs and most_slabs slabs at once; each slab is given
 // back as soon as its last pair is done.
@@ -189,7 +238,11 @@ void run_waves(const PassContext& pass, const DeviceLayer& layer, residency::Lay
                          .hidden = work.expert_hidden,
                          .up = work.expert_up,
                          .out = work.expert_out});
-    slabs.done(ready.subspan(n_done, n_finished - n_done));
+    const std::span<const residency::ReadySlab> finished = ready.subspan(n_done, n_finished - n_done);
+    if (pass.ahead != nullptr) {
+      for (const residency::ReadySlab& slab : finished) work.is_computed[slab.expert] = 1;
+    }
+    slabs.done(finished);
     n_done = n_finished;
     n_jobs = n_pairs = 0;
   };
@@ -215,11 +268,6 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
   const uint64_t stall_before = pass.store->counters().stall_ns;
   residency::LayerPass slabs = pass.store->begin(layer.moe_idx, {work.demanded, n_demanded}, {work.uses, n_demanded});
   pass.clock.mark(&PhaseTimes::experts);
-  if (pass.ahead != nullptr) {
-    // The demand's reads are under way; guesses queue behind them.
-    pass.ahead->demand(layer.moe_idx, {work.ids, static_cast<size_t>(n_rows) * pass.spec.router.n_used}, n_demanded);
-    look_ahead(pass, layer_idx);
-  }
   // The shared expert needs no slab: it runs while the first reads are on their way.
   if (layer.shared) {
     run_ffn(pass, layer.shared, n_rows, work.projected);
@@ -229,7 +277,20 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
   // others are computed with. Otherwise larger waves split better over the threads.
   const uint32_t n_slots = pass.store->slots_per_layer();
   const size_t most_slabs = n_demanded > n_slots ? std::max(1U, n_slots / 4) : n_demanded;
-  for (auto ready = slabs.next(); !ready.empty(); ready = slabs.next()) run_waves(pass, layer, slabs, ready, most_slabs);
+  // Guesses queue behind the demand's reads: they are soon enough, and best, when all has been computed that is there.
+  bool has_guessed = pass.ahead == nullptr;
+  const auto guess = [&](bool is_waiting, FunctionRef<KnownState()> state) {
+    pass.clock.mark(&PhaseTimes::experts);
+    pass.ahead->demand(layer.moe_idx, {work.ids, static_cast<size_t>(n_rows) * pass.spec.router.n_used}, n_demanded);
+    look_ahead(pass, layer_idx, is_waiting, state);
+    has_guessed = true;
+  };
+  for (;;) {
+    if (!has_guessed && slabs.would_wait()) guess(true, [&] { return sum_what_is_there(pass, layer); });
+    const std::span<const residency::ReadySlab> ready = slabs.next();
+    if (ready.empty()) break;
+    run_waves(pass, layer, slabs, ready, most_slabs);
+  }
   pass.device.combine({.x = work.x,
                        .expert_out = work.expert_out,
                        .pair_of = work.pair_of,
@@ -240,6 +301,7 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
                        .n_rows = n_rows,
                        .n_used = pass.spec.router.n_used,
                        .d_model = pass.spec.d_model});
+  if (!has_guessed) guess(false, [&] { return whole_state(pass); });
   pass.clock.mark(&PhaseTimes::experts);
   pass.clock.move_to_stall(&PhaseTimes::experts, pass.store->counters().stall_ns - stall_before);
   for (PassObserver* watcher : pass.watchers) watcher->end_layer(layer.moe_idx);
@@ -260,10 +322,10 @@ void run_layer(const PassContext& pass, uint32_t layer_idx, uint32_t n_rows) {
     run_experts(pass, layer, layer_idx, n_rows);
     return;
   }
-  look_ahead(pass, layer_idx);
   run_ffn(pass, layer.dense, n_rows, work.projected);
   pass.device.add(work.x, work.projected, static_cast<uint64_t>(n_rows) * pass.spec.d_model);
   pass.clock.mark(&PhaseTimes::dense);
+  look_ahead(pass, layer_idx, false, [&] { return whole_state(pass); });
 }
 
 }  // namespace

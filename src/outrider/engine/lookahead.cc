@@ -16,26 +16,17 @@ constexpr float kNewShare = 1.0F / 32;
 constexpr uint32_t kFewSamples = 4;       // of a predictor in a layer, before anything is read for it
 constexpr float kBetterThanChance = 2;    // a fixed width is not followed where guesses are less right than that
 constexpr float kGoodEnough = 0.25F;      // ... or than this, when chance is high
-constexpr uint32_t kQuietAfter = 8;       // decisions for nothing, until a layer is only probed
+constexpr uint32_t kQuietAfter = 16;      // decisions at least, until a layer is only probed
+constexpr double kNewGain = 1.0 / 16;     // of the newest decision in a running mean
+constexpr double kProbeGain = 1.0 / 4;    // likewise, of a probe
 constexpr uint32_t kProbeEvery = 16;      // passes
 constexpr uint32_t kSleepAfter = 64;      // passes without a miss
-constexpr float kPriorWeight = 2;
+constexpr double kHiccup = 3;             // times its mean: beyond that it was the machine's
 constexpr uint32_t kFirst = 2;            // absent guesses of a row by which predictors are compared
 constexpr float kFirstShare = 1.0F / 128;
 constexpr float kBlendBonus = 0.03F;      // the blend is hardly ever the wrong choice; its rivals need more than luck
-constexpr float kSureEnough = 0.005F;     // no predictor is believed beyond that
-
-float log_odds(float chance) noexcept {
-  const float clamped = std::clamp(chance, kSureEnough, 1 - kSureEnough);
-  return std::log(clamped / (1 - clamped));
-}
 
 }  // namespace
-
-float LookAhead::Share::careful(float guess) const noexcept {
-  const auto seen = static_cast<float>(std::min(n, 32U));
-  return (value * seen + guess * kPriorWeight) / (seen + kPriorWeight);
-}
 
 void LookAhead::Share::add(bool hit, float newest) noexcept {
   if (n < UINT32_MAX) ++n;
@@ -55,7 +46,9 @@ LookAhead::LookAhead(const model::ModelSpec& spec, uint32_t n_moe_layers, const 
       absent_(size_t{n_moe_layers} * kMaxAheadDistance * n_experts_, 0),
       n_votes_(n_experts_, 0) {
   OUTRIDER_CHECK(options.distance >= 1 && options.distance <= kMaxAheadDistance, "distance {}", options.distance);
-  odds_.assign(n_experts_, 0);
+  chances_.assign(n_experts_, 0);
+  ranks_.resize(n_experts_);
+  named_.reserve(size_t{kBlendVoices} * kMaxLookAhead);
   union_.reserve(kMaxAheadRows * kMaxLookAhead);
 }
 
@@ -90,6 +83,11 @@ void LookAhead::begin_pass(std::span<const int32_t> tokens) noexcept {
 
 bool LookAhead::is_probing() const noexcept { return n_passes_ % kProbeEvery == 0; }
 
+// Guessing there costs more than it saves.
+bool LookAhead::is_quiet(const View& view) const noexcept {
+  return options_.width == kLookAheadAuto && view.n_decisions >= kQuietAfter && view.gain_ns <= guess_ns_;
+}
+
 // A pass of many rows demands so much that one layer ahead is plenty.
 bool LookAhead::wants_guess(uint32_t moe_layer, uint32_t distance) const noexcept {
   return moe_layer < n_layers_ && distance <= options_.distance && !asleep_ && fits_ && (distance == 1 || n_rows_ == 1);
@@ -97,7 +95,12 @@ bool LookAhead::wants_guess(uint32_t moe_layer, uint32_t distance) const noexcep
 
 bool LookAhead::wants_router(uint32_t moe_layer, uint32_t distance) const noexcept {
   if (!wants_guess(moe_layer, distance) || options_.only != nullptr) return false;
-  return view(moe_layer, distance).n_quiet < kQuietAfter || is_probing();
+  return !is_quiet(view(moe_layer, distance)) || is_probing();
+}
+
+void LookAhead::note_guess_time(std::chrono::nanoseconds taken) noexcept {
+  const auto ns = static_cast<double>(taken.count());
+  guess_ns_ += guess_ns_ == 0 ? ns : kNewShare * (std::min(ns, kHiccup * guess_ns_) - guess_ns_);
 }
 
 // Which experts of the layer are absent, neither there nor on their way.
@@ -117,8 +120,7 @@ void LookAhead::set_guess(KindState& kind, uint32_t row, std::span<const uint32_
 void LookAhead::guess(uint32_t moe_layer, uint32_t distance, std::span<const uint32_t> router_ids) noexcept {
   View& from = view(moe_layer, distance);
   if (distance == 1) spare_ns_ = 0;
-  const bool is_quiet = from.n_quiet >= kQuietAfter && !is_probing();
-  if (is_quiet) {
+  if (is_quiet(from) && !is_probing()) {
     if (distance == 1) spare_ns_ = store_.ahead_times(moe_layer).idle_ns;
     return;
   }
@@ -136,40 +138,59 @@ void LookAhead::guess(uint32_t moe_layer, uint32_t distance, std::span<const uin
     if (!router_ids.empty()) set_guess(from.kinds[kRouter], row, router_ids.subspan(size_t{row} * max_width_, max_width_), is_absent);
     set_guess(from.kinds[kToken], row, out.first(token_->predict(moe_layer, token, out)), is_absent);
     set_guess(from.kinds[kRecent], row, out.first(recent_->predict(moe_layer, token, out)), is_absent);
-    set_guess(from.kinds[kBlend], row, out.first(blend(from, row, out)), is_absent);
+    set_guess(from.kinds[kBlend], row, out.first(blend(from, row, is_absent, out)), is_absent);
+    if (row > 0) continue;
+    for (uint32_t rank = 0; rank < from.kinds[kBlend].n_ids[0]; ++rank) from.chances[rank] = chances_[ids[rank]];
   }
   from.chosen = from.best = most_precise(from);
   if (from.chosen == kNothing) return;  // nothing is known yet
   const KindState& kind = from.kinds[from.chosen];
   const uint32_t width = options_.width == kLookAheadAuto ? auto_width(from, kind, moe_layer, distance) : fixed_width(kind);
-  if (width == 0) {
-    // A layer whose guesses are all there has decided nothing.
-    if (has_absent(kind)) ++from.n_quiet;
-    return;
-  }
-  from.n_quiet = 0;
-  predict(moe_layer, kind, width);
+  if (width > 0) predict(moe_layer, kind, width);
 }
 
-// What all predictors say together: each expert's odds by the rank that every one of them gave it, or by having none, as
-// if they were independent. By rank, how often a predictor is right is known.
-uint32_t LookAhead::blend(const View& view, uint32_t row, std::span<uint32_t> out) noexcept {
-  std::ranges::fill(odds_, 0.0F);
-  uint32_t n_known = 0;
-  for (const Kind kind : {kRouter, kToken, kRecent}) {
-    const KindState& state = view.kinds[kind];
-    const uint32_t n_ids = state.n_ids[row];
-    if (n_ids == 0 || n_ids == n_experts_ || state.right[0].n < kFewSamples) continue;
-    ++n_known;
-    const float chance = static_cast<float>(n_used_) / static_cast<float>(n_experts_);
-    float n_right = 0;
-    for (uint32_t rank = 0; rank < n_ids; ++rank) n_right += state.right[rank].careful(chance);
-    const float unnamed = log_odds((static_cast<float>(n_used_) - n_right) / static_cast<float>(n_experts_ - n_ids));
-    for (uint32_t rank = 0; rank < n_ids; ++rank) odds_[state.ids[row][rank]] += log_odds(state.right[rank].careful(chance)) - unnamed;
+// The ranks that the predictors gave each expert for this row, and whom they named.
+void LookAhead::rank(const View& view, uint32_t row) noexcept {
+  BlendRanks unnamed;
+  for (uint32_t voice = 0; voice < kBlendVoices; ++voice) unnamed[voice] = view.kinds[voice].n_ids[row] == 0 ? kSilent : kUnnamed;
+  std::ranges::fill(ranks_, unnamed);
+  named_.clear();
+  for (uint32_t voice = 0; voice < kBlendVoices; ++voice) {
+    const KindState& state = view.kinds[voice];
+    for (uint32_t rank = 0; rank < state.n_ids[row]; ++rank) {
+      const uint32_t expert = state.ids[row][rank];
+      if (ranks_[expert] == unnamed) named_.push_back(expert);
+      ranks_[expert][voice] = static_cast<uint8_t>(rank);
+    }
   }
-  if (n_known < 2) return 0;
-  // Those that nobody named are all alike, at 0.
-  return residency::top_scores(odds_, out);
+}
+
+// What all predictors say together. Those that nobody named are all alike, and not worth naming.
+uint32_t LookAhead::blend(const View& view, uint32_t row, std::span<const uint8_t> absent, std::span<uint32_t> out) noexcept {
+  rank(view, row);
+  std::ranges::fill(chances_, 0.0F);
+  for (const uint32_t expert : named_) chances_[expert] = view.blends[absent[expert]].chance(ranks_[expert]);
+  return residency::top_scores(chances_, out);
+}
+
+void LookAhead::learn_blend(View& view, uint32_t row, std::span<const uint32_t> chosen, std::span<const uint8_t> absent) noexcept {
+  if (view.kinds[kBlend].n_ids[row] == 0) return;
+  rank(view, row);
+  std::array<uint32_t, 2> n_unnamed = {}, n_surprises = {};  // of those there, of those not
+  for (const uint8_t is_absent : absent) ++n_unnamed[is_absent];
+  for (const uint32_t expert : chosen) ++n_surprises[absent[expert]];
+  for (const uint32_t expert : named_) {
+    const bool is_right = std::ranges::find(chosen, expert) != chosen.end();
+    view.blends[absent[expert]].learn(ranks_[expert], 1, is_right ? 1 : 0);
+    --n_unnamed[absent[expert]];
+    n_surprises[absent[expert]] -= is_right ? 1 : 0;
+  }
+  BlendRanks unnamed;
+  for (uint32_t voice = 0; voice < kBlendVoices; ++voice) unnamed[voice] = view.kinds[voice].n_ids[row] == 0 ? kSilent : kUnnamed;
+  for (const uint32_t is_absent : {0U, 1U}) {
+    view.blends[is_absent].learn(unnamed, n_unnamed[is_absent], n_surprises[is_absent]);
+    view.blends[is_absent].step();
+  }
 }
 
 bool LookAhead::has_absent(const KindState& kind) noexcept {
@@ -222,25 +243,32 @@ uint32_t LookAhead::fixed_width(const KindState& kind) const noexcept {
 
 // guess_value.h, with what was measured. From further away only the idle time that is left over now is to be had: in
 // what follows the layer is guessed once more, and better.
-uint32_t LookAhead::auto_width(const View& view, const KindState& kind, uint32_t moe_layer, uint32_t distance) noexcept {
+uint32_t LookAhead::auto_width(View& view, const KindState& kind, uint32_t moe_layer, uint32_t distance) noexcept {
   const residency::AheadTimes measured = store_.ahead_times(moe_layer);
   const GuessTimes times = {.idle_ns = distance == 1 ? measured.idle_ns : spare_ns_,
                             .start_ns = measured.start_ns,
                             .slab_ns = measured.slab_ns,
                             .cover_ns = measured.cover_ns,
+                            .stalled = measured.stalled,
                             .piece_ns = measured.piece_ns,
-                            .copy_ns = options_.cpu_is_full ? measured.copy_ns : 0};
+                            .copy_ns = options_.n_busy_cores > 0 ? measured.copy_ns / options_.n_busy_cores : 0};
   if (distance == 1) spare_ns_ = times.idle_ns;
   std::array<RankedGuess, kMaxLookAhead> guesses;
   uint32_t n_guesses = 0;
+  const bool is_blend = &kind == &view.kinds[kBlend] && n_rows_ == 1;  // which knows the chance of each guess, not only of its rank
   for (uint32_t rank = 0; rank < kind.n_ids[0]; ++rank) {
     const Share& share = kind.needed[rank];
     if (share.n < kFewSamples && kind.right[rank].n < kFewSamples) break;
+    const float by_rank = share.n < kFewSamples ? kind.right[rank].value / 2 : share.value;
     guesses[n_guesses++] = {.is_free = !kind.absent[0][rank] && n_rows_ == 1,
-                            .right = share.n < kFewSamples ? kind.right[rank].value / 2 : share.value};
+                            .right = is_blend ? view.chances[rank] : by_rank};
   }
   const GuessChoice choice = worthwhile_guesses({guesses.data(), n_guesses}, view.n_others, times);
   spare_ns_ = std::max(0.0, spare_ns_ - choice.read_ns);
+  if (times.start_ns + times.slab_ns == 0) return choice.width;  // nothing is measured yet
+  const double newest = is_quiet(view) ? kProbeGain : kNewGain;
+  ++view.n_decisions;
+  view.gain_ns += std::max(newest, 1.0 / view.n_decisions) * (choice.gain_ns - view.gain_ns);
   return choice.width;
 }
 
@@ -285,6 +313,7 @@ void LookAhead::demand(uint32_t moe_layer, std::span<const uint32_t> ids, uint32
 }
 
 void LookAhead::learn(View& view, uint32_t row, std::span<const uint32_t> chosen, std::span<const uint8_t> absent) noexcept {
+  learn_blend(view, row, chosen, absent);
   for (KindState& kind : view.kinds) {
     uint32_t n_absent = 0;
     for (uint32_t rank = 0; rank < kind.n_ids[row]; ++rank) {
@@ -351,14 +380,14 @@ std::string LookAhead::report() const {
   double idle_ns = 0;
   for (uint32_t i = 0; i < n_layers_; ++i) {
     const View& near = view(i, 1);
-    ++n_views[near.n_quiet >= kQuietAfter ? kNothing : near.best];
+    ++n_views[is_quiet(near) ? kNothing : near.best];
     idle_ns += store_.ahead_times(i).idle_ns / n_layers_;
   }
   const residency::AheadTimes times = n_layers_ == 0 ? residency::AheadTimes() : store_.ahead_times(0);
-  return fmt::format("look-ahead {}: layers by router {}, token {}, recent {}, blend {}, off {}; mean width {}; drive idle {:.3f} ms a layer, a demand takes {:.3f} ms + {:.3f} ms a slab, {:.3f} ms covered; copying {:.3f} ms a slab{}",
+  return fmt::format("look-ahead {}: layers by router {}, token {}, recent {}, blend {}, off {}; mean width {}; drive idle {:.3f} ms a layer, a demand takes {:.3f} ms + {:.3f} ms a slab, {:.3f} ms covered, {:.2f} of the rest waited for; copying {:.3f} ms a slab, guessing {:.3f} ms a layer{}",
                      options_.width == kLookAheadAuto ? "auto" : fmt::format("{}", options_.width), n_views[kRouter], n_views[kToken],
                      n_views[kRecent], n_views[kBlend], n_views[kNothing], width(), idle_ns / 1e6, times.start_ns / 1e6, times.slab_ns / 1e6, times.cover_ns / 1e6,
-                     times.copy_ns / 1e6, asleep_ ? "; asleep: all that is demanded is resident" : "");
+                     times.stalled, times.copy_ns / 1e6, guess_ns_ / 1e6, asleep_ ? "; asleep: all that is demanded is resident" : "");
 }
 
 }  // namespace outrider::engine

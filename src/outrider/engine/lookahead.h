@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "outrider/engine/engine.h"
+#include "outrider/engine/guess_blend.h"
 #include "outrider/engine/guess_value.h"
 #include "outrider/residency/expert_store.h"
 #include "outrider/residency/predictor.h"
@@ -28,7 +30,7 @@ inline constexpr uint32_t kMaxAheadRows = 8;  // of a pass with many rows, that 
 struct LookAheadOptions {
   uint32_t width = 0;     // ids guessed for each row, or kLookAheadAuto
   uint32_t distance = 1;  // layers ahead at most, 1..kMaxAheadDistance
-  bool cpu_is_full = true;  // reads that the CPU must copy take its time from the layers
+  uint32_t n_busy_cores = 1;  // that the time of reading is taken from; 0: there are others for it
   residency::Predictor* only = nullptr;  // tests and measurements: in place of all predictors
 };
 
@@ -49,6 +51,8 @@ class LookAhead {
   bool wants_router(uint32_t moe_layer, uint32_t distance) const noexcept;
   // router_ids: (rows(), router_width()), best first; or empty. `distance` demands later the layer's own comes.
   void guess(uint32_t moe_layer, uint32_t distance, std::span<const uint32_t> router_ids) noexcept;
+  // What guesses of one layer have taken of the processor, the router's product included; nothing while it waits anyway.
+  void note_guess_time(std::chrono::nanoseconds taken) noexcept;
   // After the store's begin(): what the rows of the pass chose. ids: (rows of the pass, experts per token).
   void demand(uint32_t moe_layer, std::span<const uint32_t> ids, uint32_t n_distinct) noexcept;
 
@@ -70,8 +74,6 @@ class LookAhead {
     float value = 0;
     uint32_t n = 0;
     void add(bool hit, float newest = 1.0F / 32) noexcept;
-    // Held back while little is known, towards `guess`.
-    float careful(float guess) const noexcept;
   };
   struct KindState {
     std::array<Share, kMaxLookAhead> right;   // by rank: the guess was chosen
@@ -85,9 +87,12 @@ class LookAhead {
   // A layer seen from one distance.
   struct View {
     std::array<KindState, kKinds> kinds;
+    std::array<GuessBlend, 2> blends;                // of experts that are there, of those that are not
+    std::array<float, kMaxLookAhead> chances = {};   // of the pending blend's guesses for the first row
     Kind chosen = kNothing;   // of the pending guess
     Kind best = kNothing;
-    uint32_t n_quiet = 0;     // decisions in a row for nothing
+    uint32_t n_decisions = 0;
+    double gain_ns = 0;       // of a decision: a running mean
     float n_others = 0;       // chosen experts of a row that were absent and not guessed: a running mean
     bool has_others = false;
   };
@@ -108,14 +113,17 @@ class LookAhead {
   }
   void look_around(uint32_t moe_layer, uint32_t distance) noexcept;
   void set_guess(KindState& kind, uint32_t row, std::span<const uint32_t> ids, std::span<const uint8_t> absent) noexcept;
-  uint32_t blend(const View& view, uint32_t row, std::span<uint32_t> out) noexcept;
+  void rank(const View& view, uint32_t row) noexcept;
+  uint32_t blend(const View& view, uint32_t row, std::span<const uint8_t> absent, std::span<uint32_t> out) noexcept;
+  void learn_blend(View& view, uint32_t row, std::span<const uint32_t> chosen, std::span<const uint8_t> absent) noexcept;
   static bool has_absent(const KindState& kind) noexcept;
   float precision(const KindState& kind, uint32_t width) const noexcept;
   Kind most_precise(const View& view) const noexcept;
   uint32_t fixed_width(const KindState& kind) const noexcept;
-  uint32_t auto_width(const View& view, const KindState& kind, uint32_t moe_layer, uint32_t distance) noexcept;
+  uint32_t auto_width(View& view, const KindState& kind, uint32_t moe_layer, uint32_t distance) noexcept;
   void predict(uint32_t moe_layer, const KindState& kind, uint32_t width) noexcept;
   bool is_probing() const noexcept;
+  bool is_quiet(const View& view) const noexcept;
   void learn(View& view, uint32_t row, std::span<const uint32_t> chosen, std::span<const uint8_t> absent) noexcept;
   void score(const View& view, DistanceScore& score, uint32_t row, std::span<const uint32_t> chosen) noexcept;
 
@@ -133,8 +141,11 @@ class LookAhead {
   uint32_t last_miss_pass_ = 0;
   uint64_t last_misses_ = 0;
   bool fits_ = true;             // the last demand of this pass fitted its layer's slots
+  double guess_ns_ = 0;          // of the processor, for the guesses of a layer: a running mean
   double spare_ns_ = 0;          // idle time before the next demand that the guesses for it leave
-  std::vector<float> odds_;        // by expert: scratch of blend()
+  std::vector<float> chances_;     // by expert: scratch of blend()
+  std::vector<BlendRanks> ranks_;  // by expert: scratch of rank()
+  std::vector<uint32_t> named_;    // experts that a predictor named: likewise
   std::vector<uint32_t> n_votes_;  // by expert: scratch of predict()
   std::vector<uint32_t> union_;    // likewise
   std::array<DistanceScore, kMaxAheadDistance> scores_;

@@ -66,10 +66,14 @@ void lay_out_lasting(const model::ModelSpec& spec, const EngineOptions& options,
     bump.take(out.jobs, n_experts + 1);
     if (options.lookahead != 0) {
       const uint64_t n_ids = uint64_t{kMaxAheadRows} * LookAhead::router_width(spec);
+      bump.take(out.ahead_x, uint64_t{kMaxAheadRows} * d);
       bump.take(out.ahead_in, kMaxAheadRows, d);
       bump.take(out.ahead_logits, kMaxAheadRows * n_experts);
       bump.take(out.ahead_ids, n_ids);
       bump.take(out.ahead_weights, n_ids);
+      bump.take(out.ahead_pair_of, uint64_t{kMaxAheadRows} * spec.router.n_used);
+      bump.take(out.ahead_mix, uint64_t{kMaxAheadRows} * spec.router.n_used);
+      bump.take(out.is_computed, n_experts);
     }
   }
   bump.take(out.places, c);

@@ -20,6 +20,7 @@ struct WorkBuffers {
   float* cos_sin = nullptr;        // (C, n_rot)
   float* router_logits = nullptr;  // (C, n_experts)
   float* shared_gate = nullptr;    // (C)
+  float* ahead_x = nullptr;        // (A, d_model): the state, as far as it is known, that a guess is made from
   Rows ahead_in;                   // (A, d_model)
   float* ahead_logits = nullptr;   // (A, n_experts)
   // Device memory that phases share, one group at a time: attention; a resident FFN; the experts; the head (its logits
@@ -41,6 +42,9 @@ struct WorkBuffers {
   float* weights = nullptr;          // (C, n_used)
   uint32_t* ahead_ids = nullptr;     // (A, router_width)
   float* ahead_weights = nullptr;    // (A, router_width)
+  uint32_t* ahead_pair_of = nullptr; // (A, n_used): as pair_of and weights, of the experts that are computed
+  float* ahead_mix = nullptr;        // (A, n_used)
+  uint8_t* is_computed = nullptr;    // (n_experts): of the layer's demand
   uint32_t* pair_row = nullptr;      // (P)
   uint32_t* pair_of = nullptr;       // (P): pair of (row, rank)
   uint32_t* expert_begin = nullptr;  // (n_experts + 1): first pair of each expert

@@ -101,9 +101,9 @@ void StepLedger::write_line(double ms) noexcept {
                  now.bytes_predicted_used - told_.bytes_predicted_used, now.bytes_predicted_wasted - told_.bytes_predicted_wasted, pending,
                  now.bytes_background - told_.bytes_background);
   // No drafting yet: nothing is ever drafted.
-  fmt::format_to(out, R"("admitted":{},"evicted":{},"evicted_unused":{},"dropped":{},"drafted":0,"accepted":0)",
+  fmt::format_to(out, R"("admitted":{},"evicted":{},"evicted_unused":{},"dropped":{},"hideable_ms":{:.6f},"drafted":0,"accepted":0)",
                  now.admitted - told_.admitted, now.evicted - told_.evicted, now.evicted_unused - told_.evicted_unused,
-                 now.dropped - told_.dropped);
+                 now.dropped - told_.dropped, ms_of(now.hideable_ns - told_.hideable_ns));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const LayerRow& row = layers_[i];
     fmt::format_to(out, R"({}{{"layer":{},"demanded":{},"hits":{},"misses":{},"bytes":{},"stall_ms":{:.6f}}})", i == 0 ? R"(,"layers":[)" : ",", i,

@@ -95,6 +95,7 @@ TEST(Ledger, PhasesSumToTheStep) {
   size_t n_off = 0;
   for (const json& line : lines) {
     EXPECT_FALSE(line.contains("layers"));
+    EXPECT_LE(line["hideable_ms"].get<double>(), line["phase_ms"]["stall"].get<double>() + 1e-5);
     double sum = 0;
     ASSERT_EQ(line["phase_ms"].size(), 8U);
     for (const auto& ms : line["phase_ms"]) sum += ms.get<double>();

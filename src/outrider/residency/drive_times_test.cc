@@ -28,6 +28,27 @@ TEST(DriveTimes, DemandsThatAreAllAlikeAreTakenAsOneAfterTheOther) {
   EXPECT_NEAR(times.start_ns(), 0, 1e-9);
 }
 
+// Only demands that were waited for are in the fit; what it says of the others is known to be too much.
+TEST(DriveTimes, TellsWhichShareOfTheExpectedStallIsReal) {
+  DriveTimes times;
+  EXPECT_EQ(times.stalled(), 1);
+  for (uint32_t i = 0; i < 100; ++i) times.add(1 + i % 3, 1000.0 * (1 + i % 3));
+  for (uint32_t i = 0; i < 1000; ++i) times.add_stall(2, 500, i % 4 == 0 ? 1500 : 0);
+  EXPECT_NEAR(times.stalled(), 0.25, 0.02);
+  for (uint32_t i = 0; i < 1000; ++i) times.add_stall(2, 500, 1e9);  // hiccups
+  EXPECT_EQ(times.stalled(), 1);
+}
+
+TEST(DriveTimes, ADriveThatHasBecomeMuchSlowerIsLearnedAnew) {
+  DriveTimes times;
+  for (uint32_t i = 0; i < 200; ++i) times.add(1 + i % 3, 100.0 * (1 + i % 3));
+  times.add(1, 1e9);  // one is a hiccup
+  EXPECT_LT(times.slab_ns() + times.start_ns(), 110);
+  for (uint32_t i = 0; i < 12; ++i) times.add(1 + i % 3, 15000.0 * (1 + i % 3));
+  EXPECT_NEAR(times.slab_ns(), 15000, 1);
+  EXPECT_NEAR(times.start_ns(), 0, 1);
+}
+
 TEST(DriveTimes, FollowsADriveThatChanges) {
   DriveTimes times;
   for (uint32_t i = 0; i < 100; ++i) times.add(1 + i % 4, 10.0 * (1 + i % 4));

@@ -313,6 +313,16 @@ std::span<const ReadySlab> ExpertStore::Impl::next() {
   return slabs;
 }
 
+bool ExpertStore::Impl::would_wait() noexcept {
+  if (n_loading == 0 || n_handed_out < ready.size()) return false;
+  collect(false);
+  if (n_loading == 0) {
+    note_cover();
+    note_demand_end(false);
+  }
+  return n_loading > 0 && n_handed_out == ready.size() && (error.empty() || has_thrown);
+}
+
 void ExpertStore::Impl::done(std::span<const ReadySlab> slabs) noexcept {
   const uint32_t first_slot = layout.layers[layer].first_slot;
   for (const ReadySlab& slab : slabs) {
@@ -390,6 +400,7 @@ LayerPass::~LayerPass() {
   if (store_ != nullptr) store_->close();
 }
 std::span<const ReadySlab> LayerPass::next() { return store_->next(); }
+bool LayerPass::would_wait() noexcept { return store_->would_wait(); }
 void LayerPass::done(std::span<const ReadySlab> slabs) noexcept { store_->done(slabs); }
 
 }  // namespace outrider::residency

@@ -111,6 +111,7 @@ struct AheadTimes {
   double start_ns = 0;  // a demand for n slabs has its last byte after start_ns + n slab_ns
   double slab_ns = 0;
   double cover_ns = 0;  // of that, what passes while the hits are computed
+  double stalled = 1;   // of the rest, the share that really was waited for
   double piece_ns = 0;  // of what is in flight for guesses and cannot be taken back
   double copy_ns = 0;   // processor time that reading a slab takes
 };
@@ -186,6 +187,8 @@ class LayerPass {
   // when none is. Empty when every demanded expert has been handed out. Results must not depend on the order.
   // Throws Error(kIo) naming file, offset, wanted and got when a read failed for good; the store stays usable.
   std::span<const ReadySlab> next();
+  // Whether next() would wait: for the caller who has something else to do.
+  bool would_wait() noexcept;
   // Unpins slabs that next() returned; their bytes may be replaced from now on.
   void done(std::span<const ReadySlab> slabs) noexcept;
 

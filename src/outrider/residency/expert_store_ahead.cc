@@ -65,6 +65,7 @@ AheadTimes ExpertStore::Impl::ahead_times(uint32_t layer_idx) const noexcept {
           .start_ns = drive_times.start_ns(),
           .slab_ns = slab_ns,
           .cover_ns = cover_ns[layer_idx],
+          .stalled = drive_times.stalled(),
           .piece_ns = slab_ns / place.n_pieces * pieces_in_flight(layer_idx),
           .copy_ns = counters.bytes_read == 0 ? 0 : static_cast<double>(reader->cpu_ns()) / static_cast<double>(counters.bytes_read) *
                                                         static_cast<double>(place.slab_bytes)};
@@ -304,6 +305,7 @@ void ExpertStore::Impl::note_demand_begin(uint32_t n_loads) noexcept {
   has_cover = false;
   idle_since = demand_begin;
   n_timed_loads = n_loads <= layout.layers[layer].n_slots ? n_loads : 0;
+  n_stalled_loads = n_timed_loads;
 }
 
 // Only a demand that was waited for tells when its last byte landed.
@@ -321,7 +323,9 @@ void ExpertStore::Impl::note_cover() noexcept {
 }
 
 void ExpertStore::Impl::note_pass_end() noexcept {
-  counters.hideable_ns += std::min(gap_ns, counters.stall_ns - stall_before_ns);
+  const uint64_t stall_ns = counters.stall_ns - stall_before_ns;
+  counters.hideable_ns += std::min(gap_ns, stall_ns);
+  if (n_stalled_loads > 0) drive_times.add_stall(n_stalled_loads, cover_ns[layer], static_cast<double>(stall_ns));
 }
 
 }  // namespace outrider::residency

@@ -74,6 +74,7 @@ struct ExpertStore::Impl {
 
   void begin(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses);
   std::span<const ReadySlab> next();
+  bool would_wait() noexcept;
   void done(std::span<const ReadySlab> slabs) noexcept;
   void close() noexcept;
 
@@ -157,6 +158,7 @@ struct ExpertStore::Impl {
   uint64_t gap_ns = 0;                  // idle time before the open pass
   uint64_t stall_before_ns = 0;         // counters.stall_ns when it began
   uint32_t n_timed_loads = 0;           // of the open pass; 0: not to be timed
+  uint32_t n_stalled_loads = 0;         // likewise, until the pass ends
   DriveTimes drive_times;
   std::vector<double> cover_ns;         // by layer: from a demand that reads to the first wait for it
   bool has_cover = false;               // of the open pass

@@ -437,5 +437,26 @@ TEST(LookAhead, AnyGuessesLeaveEveryByteRight) {
   }
 }
 
+// While the drive is shut, a demand's hits can be computed; then there is nothing to do but to wait, and to guess.
+TEST(LookAhead, APassTellsWhenItWouldWait) {
+  Gated g(4);
+  g.demand(0, {0, 1});
+  g.drive.shut();
+  const std::vector<uint32_t> experts = {0, 2}, uses = {1, 1};
+  LayerPass pass = g.store->begin(0, experts, uses);
+  EXPECT_FALSE(pass.would_wait());  // there is a hit
+  const auto hits = pass.next();
+  ASSERT_EQ(hits.size(), 1U);
+  EXPECT_EQ(hits[0].expert, 0U);
+  pass.done(hits);
+  EXPECT_TRUE(pass.would_wait());
+  g.drive.open();
+  const auto misses = pass.next();
+  ASSERT_EQ(misses.size(), 1U);
+  EXPECT_FALSE(pass.would_wait());  // all is handed out
+  pass.done(misses);
+  EXPECT_TRUE(pass.next().empty());
+}
+
 }  // namespace
 }  // namespace outrider::residency
