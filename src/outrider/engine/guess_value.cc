@@ -11,7 +11,9 @@ namespace outrider::engine {
 
 namespace {
 
-constexpr double kDisplacement = 0.1;   // of a miss's wait: what a wrong guess costs by what it pushes out
+// Of a miss's wait: what a wrong guess costs by what it pushes out. Little, since what a router nearly chose is often chosen soon.
+constexpr double kDisplacement = 0.02;
+constexpr double kCopyHeldUp = 0.5;     // of the processor's time for reading a wrong guess: as much falls into waiting
 constexpr double kMinGain = 0.02;       // of the expected stall: less is within what the estimates are worth
 constexpr uint32_t kMostMissing = 12;   // beyond which the sum over missing experts is cut off
 constexpr double kNegligible = 1e-4;
@@ -113,7 +115,7 @@ GuessChoice worthwhile_guesses(std::span<const RankedGuess> guesses, double n_ot
         // A right one would have been copied for the demand, too. A wrong one is cut off by the demand, but for what is
         // in flight, of which half is still to come on average.
         const double cut_ns = std::min(left_ns(n, idle_ns, times), std::min(times.piece_ns, times.slab_ns) / 2);
-        const double wrong_ns = kDisplacement * wait_ns + times.copy_ns + cut_ns * times.slab_ns / wait_ns;
+        const double wrong_ns = kDisplacement * wait_ns + kCopyHeldUp * times.copy_ns + cut_ns * times.slab_ns / wait_ns;
         cost += (1 - chances[n]) * wrong_ns;
       }
       cost_ns[n + 1] += share * cost;
