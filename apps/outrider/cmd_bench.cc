@@ -50,10 +50,10 @@ struct Case {
   uint32_t tokens, context;
 };
 
-// One measured run. Rates of the drive and of memory are means of readings right before and after it; 0 when nothing was read
-// of the drive, in prefill, and under --memory.
+// One measured run. Rates of the drive and of memory are means of readings right before and after it; 0 when nothing
+// was read of the drive, in prefill, and under --memory.
 struct Round {
-  double tps = 0, read_bytes = 0;  // of the drive, a token
+  double tps = 0, read_bytes = 0;    // of the drive, a token
   double stall_ms = 0, idle_ms = 0;  // a token: compute waited for the drive; the drive for demands
   double drive_gbps = 0, dram_gbps = 0;
 
@@ -161,8 +161,8 @@ uint64_t bytes_per_token(const LoadedModel& loaded) {
   return bytes;
 }
 
-// First before anything is loaded, then around each run of decode with memory that is free. Under --memory only the first: the
-// plan may have taken all there is.
+// First before anything is loaded, then around each run of decode with memory that is free. Under --memory only the
+// first: the plan may have taken all there is.
 double probe_dram(const EngineFlags& flags) {
   ThreadPool pool(engine_options(flags).n_threads);
   return whatif::dram_read_gbps(pool, flags_budget(flags).available_bytes / 2);
@@ -170,7 +170,9 @@ double probe_dram(const EngineFlags& flags) {
 
 std::string largest_file(const LoadedModel& loaded) {
   const format::ModelFile& file = loaded.model.file;
-  return std::max_element(file.files.begin(), file.files.end(), [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; })->path;
+  return std::max_element(file.files.begin(), file.files.end(),
+                          [](const auto& a, const auto& b) { return a.n_bytes < b.n_bytes; })
+      ->path;
 }
 
 // Of the budget, beside what all plans will take in the end; perhaps little.
@@ -197,7 +199,8 @@ Json machine_json(const LoadedModel& loaded, double dram_gbps, const whatif::Dri
   return out;
 }
 
-// What resident bytes (and in prefill arithmetic, if a probe is kept) would have allowed in a run; infinite when not known.
+// What resident bytes (and in prefill arithmetic, if a probe is kept) would have allowed in a run; infinite when not
+// known.
 double compute_bound(const Subject& subject, const Case& test, const Json& machine, const Round& round) {
   const double dram_gbps = round.dram_gbps > 0 ? round.dram_gbps : machine["dram_gbps"].get<double>();
   if (!test.is_prefill) return 1e9 * dram_gbps / static_cast<double>(bytes_per_token(*subject.loaded));
@@ -227,7 +230,8 @@ Json report(const Subject& subject, const std::vector<Case>& cases, const Json& 
     if (std::isfinite(bound)) {
       row["bound_tokens_per_s"] = bound;
       row["bound_by"] = drive.median < computing ? "drive" : "compute";
-      row["bound_share"] = to_json(spread_of(rounds, [&](const Round& r) { return r.tps / std::min(computing_in(r), r.drive_bound_tps()); }));
+      row["bound_share"] = to_json(
+          spread_of(rounds, [&](const Round& r) { return r.tps / std::min(computing_in(r), r.drive_bound_tps()); }));
     }
     if (std::isfinite(drive.median)) row["drive_bound_tokens_per_s"] = drive.median;
     out[cases[i].is_prefill ? "prefill" : "decode"].push_back(row);
@@ -246,8 +250,9 @@ void print_table(const Json& result) {
                   rate["max"].get<double>());
       if (row.contains("bound_tokens_per_s")) {
         const Json& share = row["bound_share"];
-        std::printf("  bound %.2f (%s): %.0f%% [%.0f - %.0f]", row["bound_tokens_per_s"].get<double>(), row["bound_by"].get<std::string>().c_str(),
-                    100 * share["median"].get<double>(), 100 * share["min"].get<double>(), 100 * share["max"].get<double>());
+        std::printf("  bound %.2f (%s): %.0f%% [%.0f - %.0f]", row["bound_tokens_per_s"].get<double>(),
+                    row["bound_by"].get<std::string>().c_str(), 100 * share["median"].get<double>(),
+                    100 * share["min"].get<double>(), 100 * share["max"].get<double>());
       }
       std::printf("\n");
     }
@@ -264,9 +269,10 @@ std::vector<Case> cases_of(const BenchFlags& flags) {
   return cases;
 }
 
-// Runs a case; what bounds it, a drive that is read or in decode the memory, is measured between any two runs, for each run
-// meets another rate. Returns the best reading of the memory.
-double measure(std::deque<Subject>& subjects, const Case& test, size_t case_idx, const BenchFlags& flags, whatif::DriveReadings& drive) {
+// Runs a case; what bounds it, a drive that is read or in decode the memory, is measured between any two runs, for each
+// run meets another rate. Returns the best reading of the memory.
+double measure(std::deque<Subject>& subjects, const Case& test, size_t case_idx, const BenchFlags& flags,
+               whatif::DriveReadings& drive) {
   bool reads = flags.cold;
   for (Subject& subject : subjects) {
     if (!flags.cold && subject.run(test, case_idx, false)) reads = true;
@@ -307,18 +313,23 @@ Json ratios_of(const std::deque<Subject>& subjects, const std::vector<Case>& cas
   return out;
 }
 
-void write_csv(const BenchFlags& flags, const std::deque<Subject>& subjects, const std::vector<Case>& cases, const Json& machine) {
+void write_csv(const BenchFlags& flags, const std::deque<Subject>& subjects, const std::vector<Case>& cases,
+               const Json& machine) {
   std::FILE* file = std::fopen(flags.csv.c_str(), "w");
   if (file == nullptr) fail(ErrorKind::kIo, "--csv {}: {}", printable(flags.csv), std::strerror(errno));
-  std::fprintf(file, "kind,tokens,context,caches,options,round,tokens_per_s,read_bytes_per_token,stall_ms_per_token,idle_ms_per_token,drive_gbps,drive_bound,dram_gbps,compute_bound\n");
+  std::fprintf(file,
+               "kind,tokens,context,caches,options,round,tokens_per_s,read_bytes_per_token,stall_ms_per_token,idle_ms_"
+               "per_token,drive_gbps,drive_bound,dram_gbps,compute_bound\n");
   for (size_t i = 0; i < cases.size(); ++i) {
     for (size_t which = 0; which < subjects.size(); ++which) {
       const std::vector<Round>& rounds = subjects[which].rounds[i];
       for (size_t round = 0; round < rounds.size(); ++round) {
         const Round& r = rounds[round];
-        std::fprintf(file, "%s,%u,%u,%s,\"%s\",%zu,%.4f,%.0f,%.3f,%.3f,%.3f,%.4f,%.3f,%.4f\n", cases[i].is_prefill ? "prefill" : "decode", cases[i].tokens,
-                     cases[i].context, flags.cold ? "cold" : "warm", which == 0 ? "" : flags.versus.c_str(), round, r.tps, r.read_bytes, r.stall_ms, r.idle_ms,
-                     r.drive_gbps, r.drive_bound_tps(), r.dram_gbps, compute_bound(subjects[which], cases[i], machine, r));
+        std::fprintf(file, "%s,%u,%u,%s,\"%s\",%zu,%.4f,%.0f,%.3f,%.3f,%.3f,%.4f,%.3f,%.4f\n",
+                     cases[i].is_prefill ? "prefill" : "decode", cases[i].tokens, cases[i].context,
+                     flags.cold ? "cold" : "warm", which == 0 ? "" : flags.versus.c_str(), round, r.tps, r.read_bytes,
+                     r.stall_ms, r.idle_ms, r.drive_gbps, r.drive_bound_tps(), r.dram_gbps,
+                     compute_bound(subjects[which], cases[i], machine, r));
       }
     }
   }
@@ -327,11 +338,12 @@ void write_csv(const BenchFlags& flags, const std::deque<Subject>& subjects, con
 
 void print_report(const Json& out, const BenchFlags& flags) {
   const Json& machine = out["machine"];
-  std::printf("%s, %u threads, %s; DRAM %.1f GB/s", machine["cpu"].get<std::string>().c_str(), machine["threads"].get<uint32_t>(),
-              machine["isa"].get<std::string>().c_str(), machine["dram_gbps"].get<double>());
+  std::printf("%s, %u threads, %s; DRAM %.1f GB/s", machine["cpu"].get<std::string>().c_str(),
+              machine["threads"].get<uint32_t>(), machine["isa"].get<std::string>().c_str(),
+              machine["dram_gbps"].get<double>());
   if (machine["disk_readings"] != 0) {
-    std::printf(", drive %.2f to %.2f GB/s in %u readings", machine["disk_gbps_least"].get<double>(), machine["disk_gbps"].get<double>(),
-                machine["disk_readings"].get<uint32_t>());
+    std::printf(", drive %.2f to %.2f GB/s in %u readings", machine["disk_gbps_least"].get<double>(),
+                machine["disk_gbps"].get<double>(), machine["disk_readings"].get<uint32_t>());
   }
   std::printf("\n");
   print_table(out);
@@ -339,9 +351,9 @@ void print_report(const Json& out, const BenchFlags& flags) {
   std::printf("vs %s\n", flags.versus.c_str());
   print_table(out["vs"]);
   for (const Json& row : out["vs"]["ratios"]) {
-    std::printf("ratio    %s %u at %u: %.3f [%.3f - %.3f]\n", row["kind"].get<std::string>().c_str(), row["tokens"].get<uint32_t>(),
-                row["context"].get<uint32_t>(), row["ratio"]["median"].get<double>(), row["ratio"]["min"].get<double>(),
-                row["ratio"]["max"].get<double>());
+    std::printf("ratio    %s %u at %u: %.3f [%.3f - %.3f]\n", row["kind"].get<std::string>().c_str(),
+                row["tokens"].get<uint32_t>(), row["context"].get<uint32_t>(), row["ratio"]["median"].get<double>(),
+                row["ratio"]["min"].get<double>(), row["ratio"]["max"].get<double>());
   }
 }
 
@@ -401,7 +413,9 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--vs", flags->versus, "Options of a second configuration to interleave, e.g. \"--evict lfu\"");
-  command->add_flag("--cold", flags->cold, "Load the model anew for each run, so that its expert cache is empty, instead of running once before");
+  command->add_flag(
+      "--cold", flags->cold,
+      "Load the model anew for each run, so that its expert cache is empty, instead of running once before");
   command->add_option("--csv", flags->csv, "File for one row a run");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { bench(*flags); });

@@ -80,7 +80,8 @@ uint32_t slots_of(const std::string& text, const observe::TraceHeader& header) {
   using Kind = whatif::CacheRequest::Kind;
   if (request.kind == Kind::kSlots) slots = request.value;
   if (request.kind == Kind::kShare) slots = std::floor(request.value / 100 * n_experts);
-  if (request.kind == Kind::kBytes) slots = std::floor(request.value / static_cast<double>(std::max<uint64_t>(bytes_per_slot, 1)));
+  if (request.kind == Kind::kBytes)
+    slots = std::floor(request.value / static_cast<double>(std::max<uint64_t>(bytes_per_slot, 1)));
   if (slots < 1) fail(ErrorKind::kBadArgument, "--cache {}: less than one slot a layer", printable(text));
   return static_cast<uint32_t>(std::min<double>(slots, n_experts));
 }
@@ -108,7 +109,8 @@ struct Result {
   whatif::Cost cost;
 };
 
-whatif::Replay replay_one(const observe::Trace& trace, const std::string& policy, uint32_t slots, const SimulateFlags& flags) {
+whatif::Replay replay_one(const observe::Trace& trace, const std::string& policy, uint32_t slots,
+                          const SimulateFlags& flags) {
   const double half_life = flags.lfu_half_life > 0 ? flags.lfu_half_life : trace.header().lfu_half_life_tokens;
   if (policy == "belady") return whatif::replay_belady(trace, slots);
   if (policy == "horizon") return whatif::replay_horizon(trace, slots, flags.horizon, half_life);
@@ -119,33 +121,49 @@ double tokens_per_s(const whatif::Cost& cost) { return cost.ms_per_token > 0 ? 1
 
 Json results_json(const observe::Trace& trace, const whatif::CostModel& model, const std::vector<Result>& results) {
   Json out;
-  out["trace"] = {{"model", trace.header().model}, {"source", trace.header().source}, {"steps", trace.n_steps()},
-                  {"tokens", trace.n_tokens()}, {"layers", trace.header().layers.size()}};
-  out["cost_model"] = {{"drive_bytes_per_s", model.drive_bytes_per_s}, {"link_bytes_per_s", model.link_bytes_per_s},
-                       {"floor_ms", model.floor_ms}, {"overlap", model.overlap},
+  out["trace"] = {{"model", trace.header().model},
+                  {"source", trace.header().source},
+                  {"steps", trace.n_steps()},
+                  {"tokens", trace.n_tokens()},
+                  {"layers", trace.header().layers.size()}};
+  out["cost_model"] = {{"drive_bytes_per_s", model.drive_bytes_per_s},
+                       {"link_bytes_per_s", model.link_bytes_per_s},
+                       {"floor_ms", model.floor_ms},
+                       {"overlap", model.overlap},
                        {"lookahead", {{"width", model.lookahead_width}, {"precision", model.lookahead_precision}}}};
   out["results"] = Json::array();
   for (const auto& [replay, cost] : results) {
-    out["results"].push_back({{"policy", replay.policy}, {"slots_per_layer", replay.slots_per_layer}, {"demanded", replay.demanded},
-                              {"hits", replay.hits}, {"misses", replay.misses}, {"bytes", replay.bytes},
-                              {"ms_per_token", cost.ms_per_token}, {"tokens_per_s", tokens_per_s(cost)},
+    out["results"].push_back({{"policy", replay.policy},
+                              {"slots_per_layer", replay.slots_per_layer},
+                              {"demanded", replay.demanded},
+                              {"hits", replay.hits},
+                              {"misses", replay.misses},
+                              {"bytes", replay.bytes},
+                              {"ms_per_token", cost.ms_per_token},
+                              {"tokens_per_s", tokens_per_s(cost)},
                               {"wasted_bytes", cost.wasted_bytes}});
   }
   return out;
 }
 
 void print_table(const observe::Trace& trace, const whatif::CostModel& model, const std::vector<Result>& results) {
-  std::printf("%s: %zu passes, %llu tokens, %zu MoE layers, %llu demands\n", trace.header().model.c_str(), trace.n_steps(),
-              static_cast<unsigned long long>(trace.n_tokens()), trace.header().layers.size(),
+  std::printf("%s: %zu passes, %llu tokens, %zu MoE layers, %llu demands\n", trace.header().model.c_str(),
+              trace.n_steps(), static_cast<unsigned long long>(trace.n_tokens()), trace.header().layers.size(),
               static_cast<unsigned long long>(results.empty() ? 0 : results[0].replay.demanded));
-  std::printf("cost model: %.4g ms a token + misses at %s/s, overlap %.3g%s\n", model.floor_ms,
-              format_bytes(static_cast<uint64_t>(model.drive_bytes_per_s)).c_str(), model.overlap,
-              model.lookahead_width > 0 ? fmt::format(", look-ahead of {} at precision {}", model.lookahead_width, model.lookahead_precision).c_str() : "");
-  std::printf("%6s  %-12s %8s %10s %12s %10s %10s\n", "slots", "policy", "hits", "misses", "read", "ms/token", "tokens/s");
+  std::printf(
+      "cost model: %.4g ms a token + misses at %s/s, overlap %.3g%s\n", model.floor_ms,
+      format_bytes(static_cast<uint64_t>(model.drive_bytes_per_s)).c_str(), model.overlap,
+      model.lookahead_width > 0
+          ? fmt::format(", look-ahead of {} at precision {}", model.lookahead_width, model.lookahead_precision).c_str()
+          : "");
+  std::printf("%6s  %-12s %8s %10s %12s %10s %10s\n", "slots", "policy", "hits", "misses", "read", "ms/token",
+              "tokens/s");
   for (const auto& [replay, cost] : results) {
-    std::printf("%6u  %-12s %7.2f%% %10llu %12s %10.3f %10.1f\n", replay.slots_per_layer, replay.policy.c_str(),
-                replay.demanded > 0 ? 100.0 * static_cast<double>(replay.hits) / static_cast<double>(replay.demanded) : 0.0,
-                static_cast<unsigned long long>(replay.misses), format_bytes(replay.bytes).c_str(), cost.ms_per_token, tokens_per_s(cost));
+    std::printf(
+        "%6u  %-12s %7.2f%% %10llu %12s %10.3f %10.1f\n", replay.slots_per_layer, replay.policy.c_str(),
+        replay.demanded > 0 ? 100.0 * static_cast<double>(replay.hits) / static_cast<double>(replay.demanded) : 0.0,
+        static_cast<unsigned long long>(replay.misses), format_bytes(replay.bytes).c_str(), cost.ms_per_token,
+        tokens_per_s(cost));
   }
 }
 
@@ -172,7 +190,8 @@ void simulate(const SimulateFlags& flags) {
     }
   }
   if (flags.json) {
-    std::printf("%s\n", results_json(trace, model, results).dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::printf("%s\n",
+                results_json(trace, model, results).dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
   } else {
     print_table(trace, model, results);
   }
@@ -189,15 +208,28 @@ void add_simulate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("simulate", "Replay a recorded trace with other cache sizes and policies");
   auto flags = std::make_shared<SimulateFlags>();
   command->add_option("TRACE", flags->trace, "File of run --trace, or of synth-trace")->required();
-  command->add_option("--cache", flags->caches, "Cache sizes: slots per layer (8s), shares (25%) or bytes (2GiB)")->delimiter(',')->capture_default_str();
-  command->add_option("--policy", flags->policies, "Policies, belady for the bound, or all")->delimiter(',')->capture_default_str();
-  command->add_option("--pool", flags->pool, "Slots of each layer, or one pool of as many for all (the engine has the former)")->check(CLI::IsMember({"layer", "global"}))->capture_default_str();
+  command->add_option("--cache", flags->caches, "Cache sizes: slots per layer (8s), shares (25%) or bytes (2GiB)")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--policy", flags->policies, "Policies, belady for the bound, or all")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--pool", flags->pool,
+                   "Slots of each layer, or one pool of as many for all (the engine has the former)")
+      ->check(CLI::IsMember({"layer", "global"}))
+      ->capture_default_str();
   command->add_option("--horizon", flags->horizon, "Also what a policy could do that knows this many passes to come");
-  command->add_option("--lfu-half-life", flags->lfu_half_life, "Tokens in which counts halve (default: the trace's)")->check(number_in(1, 1e12));
+  command->add_option("--lfu-half-life", flags->lfu_half_life, "Tokens in which counts halve (default: the trace's)")
+      ->check(number_in(1, 1e12));
   command->add_option("--drive", flags->drive, "Rate of the drive")->capture_default_str();
   command->add_option("--link", flags->link, "Rate of the link to the device, when there is one");
-  command->add_option("--compute-floor", flags->floor_ms, "Milliseconds a token with everything resident")->check(number_in(0, 1e9))->capture_default_str();
-  command->add_option("--overlap", flags->overlap, "Share of a layer's computation during which its misses load")->check(number_in(0, 1))->capture_default_str();
+  command->add_option("--compute-floor", flags->floor_ms, "Milliseconds a token with everything resident")
+      ->check(number_in(0, 1e9))
+      ->capture_default_str();
+  command->add_option("--overlap", flags->overlap, "Share of a layer's computation during which its misses load")
+      ->check(number_in(0, 1))
+      ->capture_default_str();
   command->add_option("--lookahead", flags->lookahead, "Price look-ahead: width=N,precision=P");
   command->add_flag("--json", flags->json, "Print one JSON object");
   add_plot_flags(*command, flags->svg, flags->html);

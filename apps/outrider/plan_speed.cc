@@ -18,12 +18,14 @@ namespace {
 // The share of demanded experts that miss with so many slots.
 class MissRate {
  public:
-  MissRate(const model::Model& model, const EngineFlags& flags, const whatif::ModelWork& work, const std::string& trace_path)
+  MissRate(const model::Model& model, const EngineFlags& flags, const whatif::ModelWork& work,
+           const std::string& trace_path)
       : flags_(flags), work_(work) {
     if (trace_path.empty() || work.n_experts == 0) return;
     trace_ = observe::read_trace(trace_path);
     if (trace_->header().fingerprint != model::fingerprint(model)) {
-      fail(ErrorKind::kBadArgument, "{}: is a trace of another model than {}", printable(trace_path), model.file.metadata.source());
+      fail(ErrorKind::kBadArgument, "{}: is a trace of another model than {}", printable(trace_path),
+           model.file.metadata.source());
     }
   }
   double at(uint32_t slots) const {
@@ -41,7 +43,9 @@ class MissRate {
 };
 
 Json to_json(const whatif::Speed& speed) {
-  return {{"tokens_per_s", speed.expected_tps}, {"bound_tokens_per_s", speed.bound_tps}, {"bound_by", whatif::bound_name(speed.by)}};
+  return {{"tokens_per_s", speed.expected_tps},
+          {"bound_tokens_per_s", speed.bound_tps},
+          {"bound_by", whatif::bound_name(speed.by)}};
 }
 
 // Slots per layer with a budget twice as large. When a size was asked for, twice those slots.
@@ -55,7 +59,8 @@ uint32_t slots_with_twice_ram(const model::Model& model, const EngineFlags& flag
 
 }  // namespace
 
-Json plan_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan, const std::string& trace_path, std::string& note) {
+Json plan_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan,
+                const std::string& trace_path, std::string& note) {
   const auto probe = whatif::load_probe(whatif::probe_path(), note);
   if (!probe) {
     note += (note.empty() ? "" : "; ") + std::string("run `outrider probe` for the speed to expect");
@@ -82,8 +87,8 @@ Json plan_speed(const model::Model& model, const EngineFlags& flags, const whati
   };
   Json out = speeds(plan.slots_per_layer, rates);
   out["miss_rate_from"] = miss_rate.from();
-  out["probe"] = {{"date", probe->date}, {"load", probe->load}, {"threads", options.n_threads}, {"dram_gbps", rates.dram_gbps}, {"disk_gbps", rates.drive_gbps},
-                  {"int8_gmacs", rates.int8_gmacs}};
+  out["probe"] = {{"date", probe->date},          {"load", probe->load},           {"threads", options.n_threads},
+                  {"dram_gbps", rates.dram_gbps}, {"disk_gbps", rates.drive_gbps}, {"int8_gmacs", rates.int8_gmacs}};
   if (plan.all_slots > 0) out["twice_ram"] = speeds(slots_with_twice_ram(model, flags, plan), rates);
   whatif::MachineRates twice = rates;
   twice.drive_gbps *= 2;
@@ -102,7 +107,8 @@ MeasuredRun read_measured(const std::string& stats_path) {
     const Json step = Json::parse(line, nullptr, false);
     for (const char* key : {"tokens", "ms", "demanded", "misses"}) {
       if (!step.is_object() || !step.contains(key) || !step[key].is_number() || step[key].get<double>() < 0) {
-        fail(ErrorKind::kBadFile, "{}: line {}: has no number '{}': wanted a step of run --stats", printable(stats_path), line_number, key);
+        fail(ErrorKind::kBadFile, "{}: line {}: has no number '{}': wanted a step of run --stats",
+             printable(stats_path), line_number, key);
       }
     }
     const auto n_tokens = step["tokens"].get<uint64_t>();
@@ -112,12 +118,13 @@ MeasuredRun read_measured(const std::string& stats_path) {
     passes.misses += step["misses"].get<uint64_t>();
     passes.seconds += step["ms"].get<double>() / 1e3;
   }
-  if (run.prefill.n_tokens + run.decode.n_tokens == 0) fail(ErrorKind::kBadFile, "{}: has no step, wanted a ledger of run --stats", printable(stats_path));
+  if (run.prefill.n_tokens + run.decode.n_tokens == 0)
+    fail(ErrorKind::kBadFile, "{}: has no step, wanted a ledger of run --stats", printable(stats_path));
   return run;
 }
 
-Json measured_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan, const MeasuredRun& run, const std::string& trace_path,
-                    std::string& note) {
+Json measured_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan,
+                    const MeasuredRun& run, const std::string& trace_path, std::string& note) {
   const auto probe = whatif::load_probe(whatif::probe_path(), note);
   if (!probe) {
     note += (note.empty() ? "" : "; ") + std::string("run `outrider probe` for the speed to expect");
@@ -130,8 +137,10 @@ Json measured_speed(const model::Model& model, const EngineFlags& flags, const w
   const auto n_prefill = static_cast<uint32_t>(std::clamp<uint64_t>(run.prefill.n_tokens, 1, options.chunk));
   const auto row = [&](const MeasuredPasses& passes, whatif::Speed whatif::Prediction::*speed) -> Json {
     if (passes.n_tokens == 0 || passes.seconds <= 0) return nullptr;
-    const double missed = passes.demanded > 0 ? static_cast<double>(passes.misses) / static_cast<double>(passes.demanded) : 0;
-    const whatif::Speed planned = whatif::predict(work, rates, assumed, n_prefill).*speed, with_misses = whatif::predict(work, rates, missed, n_prefill).*speed;
+    const double missed =
+        passes.demanded > 0 ? static_cast<double>(passes.misses) / static_cast<double>(passes.demanded) : 0;
+    const whatif::Speed planned = whatif::predict(work, rates, assumed, n_prefill).*speed,
+                        with_misses = whatif::predict(work, rates, missed, n_prefill).*speed;
     const double tps = static_cast<double>(passes.n_tokens) / passes.seconds;
     return {{"tokens", passes.n_tokens},
             {"tokens_per_s", tps},
@@ -142,18 +151,23 @@ Json measured_speed(const model::Model& model, const EngineFlags& flags, const w
             {"bound_by", whatif::bound_name(with_misses.by)},
             {"error", with_misses.expected_tps > 0 ? tps / with_misses.expected_tps - 1 : 0}};
   };
-  return {{"assumed_miss_rate", assumed}, {"prefill", row(run.prefill, &whatif::Prediction::prefill)}, {"decode", row(run.decode, &whatif::Prediction::decode)}};
+  return {{"assumed_miss_rate", assumed},
+          {"prefill", row(run.prefill, &whatif::Prediction::prefill)},
+          {"decode", row(run.decode, &whatif::Prediction::decode)}};
 }
 
 std::string format_measured(const Json& measured) {
-  std::string out = fmt::format("plan against run: {:.1f}% of demands were assumed to miss\n", 100 * measured["assumed_miss_rate"].get<double>());
+  std::string out = fmt::format("plan against run: {:.1f}% of demands were assumed to miss\n",
+                                100 * measured["assumed_miss_rate"].get<double>());
   for (const char* kind : {"prefill", "decode"}) {
     const Json& row = measured[kind];
     if (row.is_null()) continue;
-    out += fmt::format("  {:<8} measured {:>8.2f} t/s; expected {:>8.2f}, with the run's {:.1f}% of misses {:>8.2f} ({:+.0f}%), at most {:.2f} ({})\n", kind,
-                       row["tokens_per_s"].get<double>(), row["expected_tokens_per_s"].get<double>(), 100 * row["miss_rate"].get<double>(),
-                       row["expected_with_misses_tokens_per_s"].get<double>(), 100 * row["error"].get<double>(), row["bound_tokens_per_s"].get<double>(),
-                       row["bound_by"].get<std::string>());
+    out += fmt::format(
+        "  {:<8} measured {:>8.2f} t/s; expected {:>8.2f}, with the run's {:.1f}% of misses {:>8.2f} ({:+.0f}%), at "
+        "most {:.2f} ({})\n",
+        kind, row["tokens_per_s"].get<double>(), row["expected_tokens_per_s"].get<double>(),
+        100 * row["miss_rate"].get<double>(), row["expected_with_misses_tokens_per_s"].get<double>(),
+        100 * row["error"].get<double>(), row["bound_tokens_per_s"].get<double>(), row["bound_by"].get<std::string>());
   }
   return out;
 }
@@ -162,18 +176,22 @@ std::string plan_against_run(const LoadedModel& loaded, const EngineFlags& flags
                              const residency::StoreCounters& experts) {
   std::string note;
   const auto passes = [&](uint64_t n_tokens, double seconds) {
-    return MeasuredPasses{.n_tokens = n_tokens, .demanded = experts.demanded, .misses = experts.misses, .seconds = seconds};
+    return MeasuredPasses{
+        .n_tokens = n_tokens, .demanded = experts.demanded, .misses = experts.misses, .seconds = seconds};
   };
-  const MeasuredRun run = {.prefill = passes(result.prefill_tokens, result.prefill_s), .decode = passes(result.decode_tokens, result.decode_s)};
+  const MeasuredRun run = {.prefill = passes(result.prefill_tokens, result.prefill_s),
+                           .decode = passes(result.decode_tokens, result.decode_s)};
   const Json measured = measured_speed(loaded.model, flags, loaded.plan, run, "", note);
   return measured.is_null() ? "note: " + note + "\n" : format_measured(measured);
 }
 
 std::string format_speed(const Json& speed) {
   const Json& probe = speed["probe"];
-  std::string out = fmt::format("speed, from the probe of {} (load {:.1f}): DRAM {:.1f} GB/s, drive {:.2f} GB/s, int8 {:.0f} GMAC/s, {} threads\n",
-                                probe["date"].get<std::string>(), probe["load"].get<double>(), probe["dram_gbps"].get<double>(),
-                                probe["disk_gbps"].get<double>(), probe["int8_gmacs"].get<double>(), probe["threads"].get<uint32_t>());
+  std::string out = fmt::format(
+      "speed, from the probe of {} (load {:.1f}): DRAM {:.1f} GB/s, drive {:.2f} GB/s, int8 {:.0f} GMAC/s, {} "
+      "threads\n",
+      probe["date"].get<std::string>(), probe["load"].get<double>(), probe["dram_gbps"].get<double>(),
+      probe["disk_gbps"].get<double>(), probe["int8_gmacs"].get<double>(), probe["threads"].get<uint32_t>());
   const auto line = [](const std::string& what, const Json& row) {
     return fmt::format("  {:<20} {:>9.2f} t/s expected, at most {:.2f} ({})\n", what, row["tokens_per_s"].get<double>(),
                        row["bound_tokens_per_s"].get<double>(), row["bound_by"].get<std::string>());
@@ -185,8 +203,11 @@ std::string format_speed(const Json& speed) {
     out += line(fmt::format("decode, {}", what), speed[key]["decode"][0]);
     out += line(fmt::format("prefill, {}", what), speed[key]["prefill"]);
   }
-  out += fmt::format("  {:.1f}% of demanded experts miss ({}); {:.1f} MB a token from the drive\n", 100 * speed["miss_rate"].get<double>(),
-                     speed["miss_rate_from"] == "trace" ? "replay of the trace" : "uniform routing, the worst case; --trace gives the measured share",
+  out += fmt::format("  {:.1f}% of demanded experts miss ({}); {:.1f} MB a token from the drive\n",
+                     100 * speed["miss_rate"].get<double>(),
+                     speed["miss_rate_from"] == "trace"
+                         ? "replay of the trace"
+                         : "uniform routing, the worst case; --trace gives the measured share",
                      speed["missed_bytes_per_token"].get<double>() / 1e6);
   return out;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decode speed by look-ahead width on a drive, and layers, that are made slow. All widths run the same text side by side
-// in blocks of a few tokens, so that what else runs on the machine falls on all of them alike; ratios are medians over
-// blocks against `off`. docs/lookahead.md says what was measured with it.
+// Decode speed by look-ahead width on a drive, and layers, that are made slow. All widths run the same text side by
+// side in blocks of a few tokens, so that what else runs on the machine falls on all of them alike; ratios are medians
+// over blocks against `off`. docs/lookahead.md says what was measured with it.
 //
 // Drives: --read-us N: every piece of a read sleeps that long first. One after the other with --io uring (the ring's
 // thread does the sleeping), up to 16 beside each other with --io threads. --layer-us N: each layer sleeps that long
@@ -53,9 +53,11 @@ using Choices = std::vector<std::vector<std::vector<uint32_t>>>;
 
 class Oracle final : public outrider::residency::Predictor {
  public:
-  Oracle(const Choices& choices, bool is_right, uint32_t n_experts) : choices_(choices), is_right_(is_right), n_experts_(n_experts) {}
+  Oracle(const Choices& choices, bool is_right, uint32_t n_experts)
+      : choices_(choices), is_right_(is_right), n_experts_(n_experts) {}
   std::string_view name() const noexcept override { return "oracle"; }
-  void observe(uint32_t /*layer*/, std::span<const int32_t> /*tokens*/, std::span<const uint32_t> /*ids*/, uint32_t /*n_used*/) noexcept override {}
+  void observe(uint32_t /*layer*/, std::span<const int32_t> /*tokens*/, std::span<const uint32_t> /*ids*/,
+               uint32_t /*n_used*/) noexcept override {}
   uint32_t predict(uint32_t layer, int32_t /*token*/, std::span<uint32_t> out) noexcept override {
     const std::vector<uint32_t>& chosen = choices_[pass][layer];
     uint32_t n = 0;
@@ -76,7 +78,8 @@ class Oracle final : public outrider::residency::Predictor {
 struct Flags {
   std::string model, text, seconds, isa = "auto", io = "auto", direct = "auto", guess = "own";
   std::vector<std::string> widths = {"off", "2", "4", "8", "auto"};
-  uint32_t slots = 0, read_us = 0, layer_us = 0, block = 8, blocks = 8, warm = 256, settle = 32, threads = 1, depth = 16, distance = 1;
+  uint32_t slots = 0, read_us = 0, layer_us = 0, block = 8, blocks = 8, warm = 256, settle = 32, threads = 1,
+           depth = 16, distance = 1;
 };
 
 class SlowLayers final : public outrider::engine::PassObserver {
@@ -103,7 +106,8 @@ std::vector<int32_t> tokens_of(const Flags& flags, const outrider::model::Model&
   if (!flags.text.empty()) {
     std::ifstream file(flags.text, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
-    ids = outrider::text::Tokenizer::load(model.file.metadata)->encode(text, {.add_special = true, .parse_special = false});
+    ids = outrider::text::Tokenizer::load(model.file.metadata)
+              ->encode(text, {.add_special = true, .parse_special = false});
   } else {
     // A wander through a few hundred ids, some of them often.
     uint64_t state = 1;
@@ -133,23 +137,28 @@ void report(const Flags& flags, const std::vector<Side>& sides) {
   };
   using C = outrider::residency::StoreCounters;
   const double hideable = spent(off, &C::hideable_ns), stall_off = spent(off, &C::stall_ns);
-  std::printf("off: stall %.3f ms a token, idle %.3f, hideable %.3f\n", stall_off / n_tokens / 1e6, spent(off, &C::idle_ns) / n_tokens / 1e6,
-              hideable / n_tokens / 1e6);
-  std::printf("width,tokens_per_s,ratio,ratio_min,ratio_max,stall_ms,hidden,misses,in_time,read_mb,wasted_mb,evicted_unused,dropped\n");
+  std::printf("off: stall %.3f ms a token, idle %.3f, hideable %.3f\n", stall_off / n_tokens / 1e6,
+              spent(off, &C::idle_ns) / n_tokens / 1e6, hideable / n_tokens / 1e6);
+  std::printf(
+      "width,tokens_per_s,ratio,ratio_min,ratio_max,stall_ms,hidden,misses,in_time,read_mb,wasted_mb,evicted_unused,"
+      "dropped\n");
   for (const Side& side : sides) {
     std::vector<double> ratios;
     for (size_t i = 0; i < side.seconds.size(); ++i) ratios.push_back(off.seconds[i] / side.seconds[i]);
     const double used = spent(side, &C::predicted_used);
-    std::printf("%s,%.2f,%.3f,%.3f,%.3f,%.3f,%.2f,%.2f,%.2f,%.3f,%.3f,%.0f,%.0f\n", side.name.c_str(), flags.block / median(side.seconds), median(ratios),
-                *std::min_element(ratios.begin(), ratios.end()), *std::max_element(ratios.begin(), ratios.end()), spent(side, &C::stall_ns) / n_tokens / 1e6,
-                hideable > 0 ? (stall_off - spent(side, &C::stall_ns)) / hideable : 0.0, spent(side, &C::misses) / n_tokens,
-                used > 0 ? spent(side, &C::predicted_in_time) / used : 0.0, spent(side, &C::bytes_read) / n_tokens / 1e6,
-                spent(side, &C::bytes_predicted_wasted) / n_tokens / 1e6, spent(side, &C::evicted_unused), spent(side, &C::dropped));
+    std::printf("%s,%.2f,%.3f,%.3f,%.3f,%.3f,%.2f,%.2f,%.2f,%.3f,%.3f,%.0f,%.0f\n", side.name.c_str(),
+                flags.block / median(side.seconds), median(ratios), *std::min_element(ratios.begin(), ratios.end()),
+                *std::max_element(ratios.begin(), ratios.end()), spent(side, &C::stall_ns) / n_tokens / 1e6,
+                hideable > 0 ? (stall_off - spent(side, &C::stall_ns)) / hideable : 0.0,
+                spent(side, &C::misses) / n_tokens, used > 0 ? spent(side, &C::predicted_in_time) / used : 0.0,
+                spent(side, &C::bytes_read) / n_tokens / 1e6, spent(side, &C::bytes_predicted_wasted) / n_tokens / 1e6,
+                spent(side, &C::evicted_unused), spent(side, &C::dropped));
   }
   std::printf("%s\n", sides.back().engine->lookahead_report().c_str());
   for (const auto& score : sides.back().engine->lookahead_scores()) {
     if (score.width % 2 == 0 && score.width <= 8) {
-      std::printf("distance %u width %u: precision %.3f coverage %.3f in time %.3f\n", score.distance, score.width, score.precision, score.coverage, score.in_time);
+      std::printf("distance %u width %u: precision %.3f coverage %.3f in time %.3f\n", score.distance, score.width,
+                  score.precision, score.coverage, score.in_time);
     }
   }
 }
@@ -169,11 +178,16 @@ int measure(const Flags& flags) {
     options.isa = outrider::parse_isa(flags.isa).value_or(outrider::best_isa());
     options.n_threads = flags.threads;
     options.slots_per_layer = flags.slots;
-    options.lookahead = width == "off" ? 0 : width == "auto" ? kLookAheadAuto : static_cast<uint32_t>(std::stoul(width));
+    options.lookahead = width == "off"    ? 0
+                        : width == "auto" ? kLookAheadAuto
+                                          : static_cast<uint32_t>(std::stoul(width));
     options.lookahead_distance = flags.distance;
     options.queue_depth = flags.depth;
-    options.io = flags.io == "uring" ? outrider::residency::IoMode::kUring : flags.io == "threads" ? outrider::residency::IoMode::kThreads : outrider::residency::IoMode::kAuto;
-    options.direct = flags.direct == "off" ? outrider::residency::DirectMode::kOff : outrider::residency::DirectMode::kAuto;
+    options.io = flags.io == "uring"     ? outrider::residency::IoMode::kUring
+                 : flags.io == "threads" ? outrider::residency::IoMode::kThreads
+                                         : outrider::residency::IoMode::kAuto;
+    options.direct =
+        flags.direct == "off" ? outrider::residency::DirectMode::kOff : outrider::residency::DirectMode::kAuto;
     if (flags.read_us > 0) options.faults = &drive;
     Side side;
     side.name = width;

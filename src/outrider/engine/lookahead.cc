@@ -13,18 +13,18 @@ namespace outrider::engine {
 namespace {
 
 constexpr float kNewShare = 1.0F / 32;
-constexpr uint32_t kFewSamples = 4;       // of a predictor in a layer, before anything is read for it
-constexpr float kBetterThanChance = 2;    // a fixed width is not followed where guesses are less right than that
-constexpr float kGoodEnough = 0.25F;      // ... or than this, when chance is high
-constexpr uint32_t kQuietAfter = 16;      // decisions at least, until a layer is only probed
-constexpr double kNewGain = 1.0 / 16;     // of the newest decision in a running mean
-constexpr double kProbeGain = 1.0 / 4;    // likewise, of a probe
-constexpr uint32_t kProbeEvery = 16;      // passes
-constexpr uint32_t kSleepAfter = 64;      // passes without a miss
-constexpr double kHiccup = 3;             // times its mean: beyond that it was the machine's
-constexpr uint32_t kFirst = 2;            // absent guesses of a row by which predictors are compared
+constexpr uint32_t kFewSamples = 4;     // of a predictor in a layer, before anything is read for it
+constexpr float kBetterThanChance = 2;  // a fixed width is not followed where guesses are less right than that
+constexpr float kGoodEnough = 0.25F;    // ... or than this, when chance is high
+constexpr uint32_t kQuietAfter = 16;    // decisions at least, until a layer is only probed
+constexpr double kNewGain = 1.0 / 16;   // of the newest decision in a running mean
+constexpr double kProbeGain = 1.0 / 4;  // likewise, of a probe
+constexpr uint32_t kProbeEvery = 16;    // passes
+constexpr uint32_t kSleepAfter = 64;    // passes without a miss
+constexpr double kHiccup = 3;           // times its mean: beyond that it was the machine's
+constexpr uint32_t kFirst = 2;          // absent guesses of a row by which predictors are compared
 constexpr float kFirstShare = 1.0F / 128;
-constexpr float kBlendBonus = 0.03F;      // the blend is hardly ever the wrong choice; its rivals need more than luck
+constexpr float kBlendBonus = 0.03F;  // the blend is hardly ever the wrong choice; its rivals need more than luck
 
 }  // namespace
 
@@ -33,7 +33,8 @@ void LookAhead::Share::add(bool hit, float newest) noexcept {
   value += std::max(newest, 1.0F / static_cast<float>(n)) * ((hit ? 1.0F : 0.0F) - value);
 }
 
-LookAhead::LookAhead(const model::ModelSpec& spec, uint32_t n_moe_layers, const LookAheadOptions& options, residency::ExpertStore& store)
+LookAhead::LookAhead(const model::ModelSpec& spec, uint32_t n_moe_layers, const LookAheadOptions& options,
+                     residency::ExpertStore& store)
     : n_layers_(n_moe_layers),
       n_experts_(spec.router.n_experts),
       n_used_(spec.router.n_used),
@@ -106,10 +107,12 @@ void LookAhead::note_guess_time(std::chrono::nanoseconds taken) noexcept {
 // Which experts of the layer are absent, neither there nor on their way.
 void LookAhead::look_around(uint32_t moe_layer, uint32_t distance) noexcept {
   const std::span<uint8_t> is_absent = absent(moe_layer, distance);
-  for (uint32_t expert = 0; expert < n_experts_; ++expert) is_absent[expert] = store_.has_place(moe_layer, expert) ? 0 : 1;
+  for (uint32_t expert = 0; expert < n_experts_; ++expert)
+    is_absent[expert] = store_.has_place(moe_layer, expert) ? 0 : 1;
 }
 
-void LookAhead::set_guess(KindState& kind, uint32_t row, std::span<const uint32_t> ids, std::span<const uint8_t> absent) noexcept {
+void LookAhead::set_guess(KindState& kind, uint32_t row, std::span<const uint32_t> ids,
+                          std::span<const uint8_t> absent) noexcept {
   kind.n_ids[row] = static_cast<uint8_t>(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     kind.ids[row][i] = ids[i];
@@ -135,7 +138,8 @@ void LookAhead::guess(uint32_t moe_layer, uint32_t distance, std::span<const uin
       set_guess(from.kinds[kToken], row, out.first(options_.only->predict(moe_layer, token, out)), is_absent);
       continue;
     }
-    if (!router_ids.empty()) set_guess(from.kinds[kRouter], row, router_ids.subspan(size_t{row} * max_width_, max_width_), is_absent);
+    if (!router_ids.empty())
+      set_guess(from.kinds[kRouter], row, router_ids.subspan(size_t{row} * max_width_, max_width_), is_absent);
     set_guess(from.kinds[kToken], row, out.first(token_->predict(moe_layer, token, out)), is_absent);
     set_guess(from.kinds[kRecent], row, out.first(recent_->predict(moe_layer, token, out)), is_absent);
     set_guess(from.kinds[kBlend], row, out.first(blend(from, row, is_absent, out)), is_absent);
@@ -145,14 +149,16 @@ void LookAhead::guess(uint32_t moe_layer, uint32_t distance, std::span<const uin
   from.chosen = from.best = most_precise(from);
   if (from.chosen == kNothing) return;  // nothing is known yet
   const KindState& kind = from.kinds[from.chosen];
-  const uint32_t width = options_.width == kLookAheadAuto ? auto_width(from, kind, moe_layer, distance) : fixed_width(kind);
+  const uint32_t width =
+      options_.width == kLookAheadAuto ? auto_width(from, kind, moe_layer, distance) : fixed_width(kind);
   if (width > 0) predict(moe_layer, kind, width);
 }
 
 // The ranks that the predictors gave each expert for this row, and whom they named.
 void LookAhead::rank(const View& view, uint32_t row) noexcept {
   BlendRanks unnamed;
-  for (uint32_t voice = 0; voice < kBlendVoices; ++voice) unnamed[voice] = view.kinds[voice].n_ids[row] == 0 ? kSilent : kUnnamed;
+  for (uint32_t voice = 0; voice < kBlendVoices; ++voice)
+    unnamed[voice] = view.kinds[voice].n_ids[row] == 0 ? kSilent : kUnnamed;
   std::ranges::fill(ranks_, unnamed);
   named_.clear();
   for (uint32_t voice = 0; voice < kBlendVoices; ++voice) {
@@ -166,14 +172,16 @@ void LookAhead::rank(const View& view, uint32_t row) noexcept {
 }
 
 // What all predictors say together. Those that nobody named are all alike, and not worth naming.
-uint32_t LookAhead::blend(const View& view, uint32_t row, std::span<const uint8_t> absent, std::span<uint32_t> out) noexcept {
+uint32_t LookAhead::blend(const View& view, uint32_t row, std::span<const uint8_t> absent,
+                          std::span<uint32_t> out) noexcept {
   rank(view, row);
   std::ranges::fill(chances_, 0.0F);
   for (const uint32_t expert : named_) chances_[expert] = view.blends[absent[expert]].chance(ranks_[expert]);
   return residency::top_scores(chances_, out);
 }
 
-void LookAhead::learn_blend(View& view, uint32_t row, std::span<const uint32_t> chosen, std::span<const uint8_t> absent) noexcept {
+void LookAhead::learn_blend(View& view, uint32_t row, std::span<const uint32_t> chosen,
+                            std::span<const uint8_t> absent) noexcept {
   if (view.kinds[kBlend].n_ids[row] == 0) return;
   rank(view, row);
   std::array<uint32_t, 2> n_unnamed = {}, n_surprises = {};  // of those there, of those not
@@ -186,7 +194,8 @@ void LookAhead::learn_blend(View& view, uint32_t row, std::span<const uint32_t> 
     n_surprises[absent[expert]] -= is_right ? 1 : 0;
   }
   BlendRanks unnamed;
-  for (uint32_t voice = 0; voice < kBlendVoices; ++voice) unnamed[voice] = view.kinds[voice].n_ids[row] == 0 ? kSilent : kUnnamed;
+  for (uint32_t voice = 0; voice < kBlendVoices; ++voice)
+    unnamed[voice] = view.kinds[voice].n_ids[row] == 0 ? kSilent : kUnnamed;
   for (const uint32_t is_absent : {0U, 1U}) {
     view.blends[is_absent].learn(unnamed, n_unnamed[is_absent], n_surprises[is_absent]);
     view.blends[is_absent].step();
@@ -194,7 +203,8 @@ void LookAhead::learn_blend(View& view, uint32_t row, std::span<const uint32_t> 
 }
 
 bool LookAhead::has_absent(const KindState& kind) noexcept {
-  return std::any_of(kind.absent[0].begin(), kind.absent[0].begin() + kind.n_ids[0], [](bool absent) { return absent; });
+  return std::any_of(kind.absent[0].begin(), kind.absent[0].begin() + kind.n_ids[0],
+                     [](bool absent) { return absent; });
 }
 
 float LookAhead::precision(const KindState& kind, uint32_t width) const noexcept {
@@ -206,8 +216,8 @@ float LookAhead::precision(const KindState& kind, uint32_t width) const noexcept
 // Of those that have guessed for this demand and have been scored a few times.
 LookAhead::Kind LookAhead::most_precise(const View& view) const noexcept {
   const uint32_t width = std::min(options_.width == kLookAheadAuto ? n_used_ : options_.width, max_width_);
-  // What counts is how right they are about experts that are not there. Where that is not known yet, or all are there so
-  // that nothing hangs on it: about all.
+  // What counts is how right they are about experts that are not there. Where that is not known yet, or all are there
+  // so that nothing hangs on it: about all.
   const bool all_there = std::none_of(view.kinds.begin(), view.kinds.end(), has_absent);
   Kind best = kNothing;
   float best_precision = 0;
@@ -215,7 +225,8 @@ LookAhead::Kind LookAhead::most_precise(const View& view) const noexcept {
     const KindState& state = view.kinds[kind];
     if (state.n_ids[0] == 0 || state.right[0].n < kFewSamples) continue;
     const bool is_known = !all_there && state.first_needed.n >= kFirst * kFewSamples;
-    const float value = (is_known ? state.first_needed.value : precision(state, width)) + (kind == kBlend ? kBlendBonus : 0);
+    const float value =
+        (is_known ? state.first_needed.value : precision(state, width)) + (kind == kBlend ? kBlendBonus : 0);
     if (best == kNothing || value > best_precision) {
       best = kind;
       best_precision = value;
@@ -255,7 +266,8 @@ uint32_t LookAhead::auto_width(View& view, const KindState& kind, uint32_t moe_l
   if (distance == 1) spare_ns_ = times.idle_ns;
   std::array<RankedGuess, kMaxLookAhead> guesses;
   uint32_t n_guesses = 0;
-  const bool is_blend = &kind == &view.kinds[kBlend] && n_rows_ == 1;  // which knows the chance of each guess, not only of its rank
+  const bool is_blend =
+      &kind == &view.kinds[kBlend] && n_rows_ == 1;  // which knows the chance of each guess, not only of its rank
   for (uint32_t rank = 0; rank < kind.n_ids[0]; ++rank) {
     const Share& share = kind.needed[rank];
     if (share.n < kFewSamples && kind.right[rank].n < kFewSamples) break;
@@ -312,7 +324,8 @@ void LookAhead::demand(uint32_t moe_layer, std::span<const uint32_t> ids, uint32
   if (n_distinct > store_.slots_per_layer()) fits_ = false;
 }
 
-void LookAhead::learn(View& view, uint32_t row, std::span<const uint32_t> chosen, std::span<const uint8_t> absent) noexcept {
+void LookAhead::learn(View& view, uint32_t row, std::span<const uint32_t> chosen,
+                      std::span<const uint8_t> absent) noexcept {
   learn_blend(view, row, chosen, absent);
   for (KindState& kind : view.kinds) {
     uint32_t n_absent = 0;
@@ -351,7 +364,9 @@ void LookAhead::score(const View& view, DistanceScore& score, uint32_t row, std:
 
 std::vector<LookAheadScore> LookAhead::scores() const {
   std::vector<LookAheadScore> out;
-  const auto share = [](uint64_t part, uint64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; };
+  const auto share = [](uint64_t part, uint64_t whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  };
   for (uint32_t distance = 1; distance <= options_.distance; ++distance) {
     const DistanceScore& score = scores_[distance - 1];
     RankScore sum;
@@ -384,10 +399,14 @@ std::string LookAhead::report() const {
     idle_ns += store_.ahead_times(i).idle_ns / n_layers_;
   }
   const residency::AheadTimes times = n_layers_ == 0 ? residency::AheadTimes() : store_.ahead_times(0);
-  return fmt::format("look-ahead {}: layers by router {}, token {}, recent {}, blend {}, off {}; mean width {}; drive idle {:.3f} ms a layer, a demand takes {:.3f} ms + {:.3f} ms a slab, {:.3f} ms covered, {:.2f} of the rest waited for; copying {:.3f} ms a slab, guessing {:.3f} ms a layer{}",
-                     options_.width == kLookAheadAuto ? "auto" : fmt::format("{}", options_.width), n_views[kRouter], n_views[kToken],
-                     n_views[kRecent], n_views[kBlend], n_views[kNothing], width(), idle_ns / 1e6, times.start_ns / 1e6, times.slab_ns / 1e6, times.cover_ns / 1e6,
-                     times.stalled, times.copy_ns / 1e6, guess_ns_ / 1e6, asleep_ ? "; asleep: all that is demanded is resident" : "");
+  return fmt::format(
+      "look-ahead {}: layers by router {}, token {}, recent {}, blend {}, off {}; mean width {}; drive idle {:.3f} ms "
+      "a layer, a demand takes {:.3f} ms + {:.3f} ms a slab, {:.3f} ms covered, {:.2f} of the rest waited for; copying "
+      "{:.3f} ms a slab, guessing {:.3f} ms a layer{}",
+      options_.width == kLookAheadAuto ? "auto" : fmt::format("{}", options_.width), n_views[kRouter], n_views[kToken],
+      n_views[kRecent], n_views[kBlend], n_views[kNothing], width(), idle_ns / 1e6, times.start_ns / 1e6,
+      times.slab_ns / 1e6, times.cover_ns / 1e6, times.stalled, times.copy_ns / 1e6, guess_ns_ / 1e6,
+      asleep_ ? "; asleep: all that is demanded is resident" : "");
 }
 
 }  // namespace outrider::engine

@@ -81,7 +81,8 @@ class Gated {
   const StoreCounters& counters() const { return store->counters(); }
   void expect_classes_sum() const {
     const StoreCounters& c = counters();
-    EXPECT_EQ(c.bytes_read, c.bytes_demand + c.bytes_predicted_used + c.bytes_predicted_wasted + c.bytes_predicted_pending + c.bytes_background);
+    EXPECT_EQ(c.bytes_read, c.bytes_demand + c.bytes_predicted_used + c.bytes_predicted_wasted +
+                                c.bytes_predicted_pending + c.bytes_background);
   }
 
   GatedDrive drive;
@@ -93,7 +94,8 @@ uint64_t offset_of(const Model& model, uint32_t layer, uint32_t expert) {
   return model.layers[layer].parts[0].offset + expert * kSlab;
 }
 
-// The case of design.md section 6, whatever the policy; its own judgement comes on top (recent1 spares the last demand).
+// The case of design.md section 6, whatever the policy; its own judgement comes on top (recent1 spares the last
+// demand).
 class Guard : public ::testing::TestWithParam<std::string> {};
 std::string policy_case(const ::testing::TestParamInfo<std::string>& test_case) {
   std::string name = test_case.param;
@@ -264,8 +266,8 @@ TEST(LookAhead, DemandReadsGoFirst) {
     for (auto slabs = pass.next(); !slabs.empty(); slabs = pass.next()) pass.done(slabs);
   }
   g.drive.wait_for(4);
-  EXPECT_EQ(g.drive.offsets(), (std::vector<uint64_t>{offset_of(g.model, 1, 1), offset_of(g.model, 0, 4), offset_of(g.model, 0, 5),
-                                                      offset_of(g.model, 1, 6)}));
+  EXPECT_EQ(g.drive.offsets(), (std::vector<uint64_t>{offset_of(g.model, 1, 1), offset_of(g.model, 0, 4),
+                                                      offset_of(g.model, 0, 5), offset_of(g.model, 1, 6)}));
   EXPECT_EQ(g.counters().dropped, 3U);
 }
 
@@ -394,12 +396,17 @@ TEST(LookAhead, AnyGuessesLeaveEveryByteRight) {
   const Model model(kOdd);
   TestRng rng;
   const std::vector<Demand> demands = random_demands(model, 12, 4, rng);
-  const std::vector<io::Faults> all = {{}, {.shorten = true, .n_eio = 1, .reorder = true}, {.interrupt_every = 3, .n_eio = 5}};
+  const std::vector<io::Faults> all = {
+      {}, {.shorten = true, .n_eio = 1, .reorder = true}, {.interrupt_every = 3, .n_eio = 5}};
   for (const IoMode io : {IoMode::kUring, IoMode::kThreads}) {
     for (size_t f = 0; f < all.size(); ++f) {
       for (const uint32_t slots : {1U, 2U, 5U, 9U, 16U}) {
-        for (const auto& [policy, pool] : {std::pair{"lru", SlotPool::kLayer}, {"lfu", SlotPool::kLayer}, {"protect", SlotPool::kGlobal}, {"lfu", SlotPool::kGlobal}}) {
-          SCOPED_TRACE("faults " + std::to_string(f) + " slots " + std::to_string(slots) + " " + policy + (pool == SlotPool::kGlobal ? " one pool" : ""));
+        for (const auto& [policy, pool] : {std::pair{"lru", SlotPool::kLayer},
+                                           {"lfu", SlotPool::kLayer},
+                                           {"protect", SlotPool::kGlobal},
+                                           {"lfu", SlotPool::kGlobal}}) {
+          SCOPED_TRACE("faults " + std::to_string(f) + " slots " + std::to_string(slots) + " " + policy +
+                       (pool == SlotPool::kGlobal ? " one pool" : ""));
           io::TestFaults drive({});
           StoreOptions options = model.options(slots);
           options.io = io;
@@ -426,7 +433,8 @@ TEST(LookAhead, AnyGuessesLeaveEveryByteRight) {
             if (rng.below(3) == 0) store.predict(layer, {});
             store.end_step(1);
             const StoreCounters& c = store.counters();
-            ASSERT_EQ(c.bytes_read, c.bytes_demand + c.bytes_predicted_used + c.bytes_predicted_wasted + c.bytes_predicted_pending + c.bytes_background);
+            ASSERT_EQ(c.bytes_read, c.bytes_demand + c.bytes_predicted_used + c.bytes_predicted_wasted +
+                                        c.bytes_predicted_pending + c.bytes_background);
             ASSERT_LE(c.predicted_in_time, c.predicted_used);
             ASSERT_LE(c.predicted_used, c.predicted);
             ASSERT_EQ(c.hits + c.misses, c.demanded);

@@ -27,13 +27,16 @@ struct Work {
 double ns(double amount, double rate) noexcept { return rate > 0 ? amount / rate : 0; }
 
 Speed speed_of(double n_tokens, const Work& work, const MachineRates& rates) noexcept {
-  const std::array<std::pair<BoundBy, double>, 3> bounds = {{{BoundBy::kArithmetic, ns(work.dense_macs + work.expert_macs, rates.int8_gmacs)},
-                                                             {BoundBy::kMemory, ns(work.dense_bytes + work.expert_bytes, rates.dram_gbps)},
-                                                             {BoundBy::kDrive, ns(work.drive_bytes, rates.drive_gbps)}}};
-  const auto most = std::max_element(bounds.begin(), bounds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::array<std::pair<BoundBy, double>, 3> bounds = {
+      {{BoundBy::kArithmetic, ns(work.dense_macs + work.expert_macs, rates.int8_gmacs)},
+       {BoundBy::kMemory, ns(work.dense_bytes + work.expert_bytes, rates.dram_gbps)},
+       {BoundBy::kDrive, ns(work.drive_bytes, rates.drive_gbps)}}};
+  const auto most =
+      std::max_element(bounds.begin(), bounds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const double dram = kDramShare * rates.dram_gbps, arithmetic = kArithmeticShare * rates.int8_gmacs;
   const double expected_ns = std::max(ns(work.dense_bytes, dram), ns(work.dense_macs, arithmetic)) +
-                             std::max({ns(work.expert_bytes, dram), ns(work.expert_macs, arithmetic), ns(work.drive_bytes, kDriveShare * rates.drive_gbps)});
+                             std::max({ns(work.expert_bytes, dram), ns(work.expert_macs, arithmetic),
+                                       ns(work.drive_bytes, kDriveShare * rates.drive_gbps)});
   if (most->second <= 0) return {};
   return {.expected_tps = n_tokens * 1e9 / expected_ns, .bound_tps = n_tokens * 1e9 / most->second, .by = most->first};
 }
@@ -47,8 +50,9 @@ ModelWork model_work(const model::Model& model) {
     work.macs += elems(linear);
   };
   for (const model::Layer& layer : model.layers) {
-    for (const model::Linear* linear : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.dense.gate, &layer.dense.up, &layer.dense.down,
-                                        &layer.router, &layer.shared.gate, &layer.shared.up, &layer.shared.down, &layer.shared_gate}) {
+    for (const model::Linear* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.dense.gate, &layer.dense.up, &layer.dense.down,
+          &layer.router, &layer.shared.gate, &layer.shared.up, &layer.shared.down, &layer.shared_gate}) {
       add(*linear);
     }
     const model::ExpertStacks& experts = layer.experts;
@@ -82,7 +86,11 @@ Prediction predict(const ModelWork& work, const MachineRates& rates, double miss
   Prediction out;
   out.missed_bytes = miss_rate * work.used_expert_bytes;
   // One row: its products wait for memory, not for arithmetic.
-  out.decode = speed_of(1, {.dense_bytes = work.dense_bytes + work.kv_bytes, .expert_bytes = work.used_expert_bytes, .drive_bytes = out.missed_bytes}, rates);
+  out.decode = speed_of(1,
+                        {.dense_bytes = work.dense_bytes + work.kv_bytes,
+                         .expert_bytes = work.used_expert_bytes,
+                         .drive_bytes = out.missed_bytes},
+                        rates);
   const double used_share = work.n_experts == 0 ? 0 : static_cast<double>(work.n_used) / work.n_experts;
   const double touched_bytes = work.all_expert_bytes * (1 - std::pow(1 - used_share, chunk));
   out.prefill = speed_of(chunk,

@@ -66,7 +66,8 @@ class ScratchFile {
     for (uint64_t& word : words) word = random.next_u64();
     for (uint64_t at = 0; at < n_bytes_; at += words.size() * 8) {
       words[0] = at;  // no two pieces alike, for drives that join equal blocks
-      if (::pwrite(fd, words.data(), words.size() * 8, static_cast<off_t>(at)) != static_cast<ssize_t>(words.size() * 8)) {
+      if (::pwrite(fd, words.data(), words.size() * 8, static_cast<off_t>(at)) !=
+          static_cast<ssize_t>(words.size() * 8)) {
         const int error = errno;
         ::unlink(name.c_str());
         fail(ErrorKind::kIo, "{}: writing {} bytes failed: {}", name, n_bytes_, std::strerror(error));
@@ -92,7 +93,9 @@ double gmacs_of(const ArithmeticLoop& loop) {
     sink += loop.run(rounds);
     const double seconds = seconds_since(start);
     if (run > 0) best = std::max(best, static_cast<double>(rounds * loop.macs_per_round) / 1e9 / seconds);
-    if (run == 0) rounds = static_cast<uint64_t>(static_cast<double>(rounds) * std::clamp(0.03 / std::max(seconds, 1e-6), 1.0, 1e4));
+    if (run == 0)
+      rounds =
+          static_cast<uint64_t>(static_cast<double>(rounds) * std::clamp(0.03 / std::max(seconds, 1e-6), 1.0, 1e4));
   }
   asm volatile("" : : "r"(sink));
   return best;
@@ -109,9 +112,11 @@ std::string utc_now() {
 template <typename Reading>
 const Reading* nearest_size(const std::vector<Reading>& readings, uint64_t read_bytes) noexcept {
   const auto distance = [&](const Reading& r) {
-    return std::abs(std::log(static_cast<double>(r.read_bytes)) - std::log(static_cast<double>(std::max<uint64_t>(read_bytes, 1))));
+    return std::abs(std::log(static_cast<double>(r.read_bytes)) -
+                    std::log(static_cast<double>(std::max<uint64_t>(read_bytes, 1))));
   };
-  const auto nearest = std::min_element(readings.begin(), readings.end(), [&](const Reading& a, const Reading& b) { return distance(a) < distance(b); });
+  const auto nearest = std::min_element(readings.begin(), readings.end(),
+                                        [&](const Reading& a, const Reading& b) { return distance(a) < distance(b); });
   return nearest == readings.end() ? nullptr : &*nearest;
 }
 
@@ -166,9 +171,10 @@ uint64_t read_bytes_of(const model::Model& model) {
 }
 
 MachineRates rates_of(const Probe& probe, const model::Model& model, const engine::EngineOptions& options) {
-  return {.dram_gbps = probe.memory_gbps(options.n_threads),
-          .drive_gbps = probe.drive_gbps(read_bytes_of(model)),
-          .int8_gmacs = probe.gmacs("int8", std::string(isa_name(options.isa))) * std::min(options.n_threads, probe.cores)};
+  return {
+      .dram_gbps = probe.memory_gbps(options.n_threads),
+      .drive_gbps = probe.drive_gbps(read_bytes_of(model)),
+      .int8_gmacs = probe.gmacs("int8", std::string(isa_name(options.isa))) * std::min(options.n_threads, probe.cores)};
 }
 
 Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, uint64_t)>& progress) {
@@ -181,7 +187,8 @@ Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, 
   std::array<double, 1> load = {};
   if (::getloadavg(load.data(), 1) == 1) probe.load = load[0];
   struct stat status = {};
-  if (::stat(options.folder.c_str(), &status) != 0) fail(ErrorKind::kIo, "{}: {}", options.folder, std::strerror(errno));
+  if (::stat(options.folder.c_str(), &status) != 0)
+    fail(ErrorKind::kIo, "{}: {}", options.folder, std::strerror(errno));
   probe.drive_device = status.st_dev;
 
   std::vector<uint32_t> thread_counts;
