@@ -403,6 +403,8 @@ TEST(Bench, ColdRunsFindEmptyCachesAndGoToCsv) {
   size_t n_rows = 0;
   for (; std::getline(in, line); ++n_rows) EXPECT_NE(line.find(",cold,"), std::string::npos) << line;
   EXPECT_EQ(n_rows, 4U);
+  const std::string told = refusal("bench " + kDemo + " -q --csv " + (folder / "no/out.csv"));
+  EXPECT_NE(told.find("out.csv: No such file or directory"), std::string::npos) << told;
 }
 
 TEST(Bench, MemoryProbeStaysWithinTheBudget) {

@@ -313,10 +313,22 @@ Json ratios_of(const std::deque<Subject>& subjects, const std::vector<Case>& cas
   return out;
 }
 
-void write_csv(const BenchFlags& flags, const std::deque<Subject>& subjects, const std::vector<Case>& cases,
-               const Json& machine) {
-  std::FILE* file = std::fopen(flags.csv.c_str(), "w");
-  if (file == nullptr) fail(ErrorKind::kIo, "--csv {}: {}", printable(flags.csv), std::strerror(errno));
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using CsvFile = std::unique_ptr<std::FILE, CloseFile>;
+
+// Before anything is measured: what cannot be written should not be measured for nothing. Null when none is wanted.
+CsvFile open_csv(const BenchFlags& flags) {
+  if (flags.csv.empty()) return nullptr;
+  CsvFile file(std::fopen(flags.csv.c_str(), "w"));
+  if (!file) fail(ErrorKind::kIo, "--csv {}: {}", printable(flags.csv), std::strerror(errno));
+  return file;
+}
+
+void write_csv(CsvFile csv, const BenchFlags& flags, const std::deque<Subject>& subjects,
+               const std::vector<Case>& cases, const Json& machine) {
+  std::FILE* file = csv.get();
   std::fprintf(file,
                "kind,tokens,context,caches,options,round,tokens_per_s,read_bytes_per_token,stall_ms_per_token,idle_ms_"
                "per_token,drive_gbps,drive_bound,dram_gbps,compute_bound\n");
@@ -333,7 +345,7 @@ void write_csv(const BenchFlags& flags, const std::deque<Subject>& subjects, con
       }
     }
   }
-  if (std::fclose(file) != 0) fail(ErrorKind::kIo, "--csv {}: {}", printable(flags.csv), std::strerror(errno));
+  if (std::fclose(csv.release()) != 0) fail(ErrorKind::kIo, "--csv {}: {}", printable(flags.csv), std::strerror(errno));
 }
 
 void print_report(const Json& out, const BenchFlags& flags) {
@@ -359,6 +371,7 @@ void print_report(const Json& out, const BenchFlags& flags) {
 
 void bench(const BenchFlags& flags) {
   const std::vector<Case> cases = cases_of(flags);
+  CsvFile csv = open_csv(flags);
   uint32_t longest = 0;
   for (const Case& test : cases) longest = std::max(longest, test.context + test.tokens);
   double dram_gbps = probe_dram(flags.engine);
@@ -380,7 +393,7 @@ void bench(const BenchFlags& flags) {
     out["vs"]["options"] = flags.versus;
     out["vs"]["ratios"] = ratios_of(subjects, cases);
   }
-  if (!flags.csv.empty()) write_csv(flags, subjects, cases, machine);
+  if (csv) write_csv(std::move(csv), flags, subjects, cases, machine);
   if (flags.json) {
     std::printf("%s\n", out.dump().c_str());
   } else {
