@@ -25,14 +25,9 @@ namespace {
 using engine::EngineOptions;
 using test::error_of;
 using test::some_ids;
+using test::tiny_moe;
 using test::tiny_options;
 using test::TinyModel;
-
-TinyModel tiny_moe() {
-  TinyModel tiny;
-  tiny.qk_norm = true;
-  return tiny;
-}
 
 using TinyFile = test::TempModel;
 

@@ -48,6 +48,13 @@ struct TinyModel {
   std::function<void(const std::string&, std::vector<float>&)> edit;
 };
 
+// A small MoE model with norms on queries and keys.
+inline TinyModel tiny_moe() {
+  TinyModel tiny;
+  tiny.qk_norm = true;
+  return tiny;
+}
+
 // The writer holding the model, for callers that change metadata, add tensors or write a split set.
 format::GgufWriter build(const TinyModel& tiny);
 void write_tiny_model(const TinyModel& tiny, const std::string& path);

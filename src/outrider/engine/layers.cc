@@ -142,8 +142,8 @@ struct KnownState {
   const uint32_t* row_idx = nullptr;
 };
 
-// While reads for the rest of a layer's experts are under way: the state after its attention, plus the shared expert and
-// the experts that are computed.
+// While reads for the rest of a layer's experts are under way: the state after its attention, plus the shared expert
+// and the experts that are computed.
 KnownState sum_what_is_there(const PassContext& pass, const DeviceLayer& layer) {
   const WorkBuffers& work = pass.work;
   const std::span<const uint32_t> rows = pass.ahead->rows();
@@ -216,15 +216,16 @@ void look_ahead(const PassContext& pass, uint32_t layer_idx, bool is_waiting, Fu
     }
     pass.ahead->guess(later.moe_idx, distance, router_ids);
   }
-  if (state.x != nullptr) pass.ahead->note_guess_time(is_waiting ? std::chrono::nanoseconds(0) : std::chrono::steady_clock::now() - start);
+  if (state.x != nullptr)
+    pass.ahead->note_guess_time(is_waiting ? std::chrono::nanoseconds(0) : std::chrono::steady_clock::now() - start);
   pass.clock.mark(&PhaseTimes::router);
 }
 
 // When the layer is done.
 KnownState whole_state(const PassContext& pass) { return {.x = pass.work.x, .row_idx = pass.ahead->rows().data()}; }
 
-// Computes the pairs of resident slabs, at most work.n_wave_pairs pairs and most_slabs slabs at once; each slab is given
-// back as soon as its last pair is done.
+// Computes the pairs of resident slabs, at most work.n_wave_pairs pairs and most_slabs slabs at once; each slab is
+// given back as soon as its last pair is done.
 void run_waves(const PassContext& pass, const DeviceLayer& layer, residency::LayerPass& slabs,
                std::span<const residency::ReadySlab> ready, size_t most_slabs) {
   const WorkBuffers& work = pass.work;
@@ -273,8 +274,8 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
     run_ffn(pass, layer.shared, n_rows, work.projected);
     pass.clock.mark(&PhaseTimes::dense);
   }
-  // While demanded experts wait for slots, slots are given back a few at a time, so that the drive reads into some while
-  // others are computed with. Otherwise larger waves split better over the threads.
+  // While demanded experts wait for slots, slots are given back a few at a time, so that the drive reads into some
+  // while others are computed with. Otherwise larger waves split better over the threads.
   const uint32_t n_slots = pass.store->slots_per_layer();
   const size_t most_slabs = n_demanded > n_slots ? std::max(1U, n_slots / 4) : n_demanded;
   // Guesses queue behind the demand's reads: they are soon enough, and best, when all has been computed that is there.
@@ -335,7 +336,8 @@ void run_layers(const PassContext& pass, uint32_t n_rows) {
   if (pass.store != nullptr) pass.store->begin_step();
   if (pass.ahead != nullptr) pass.ahead->begin_pass({work.tokens, n_rows});
   if (pass.embedding_rows != nullptr) {
-    pass.device.embed(pass.embedding_rows->read({work.tokens, n_rows}), pass.embedding_rows->row_numbers(n_rows), work.x);
+    pass.device.embed(pass.embedding_rows->read({work.tokens, n_rows}), pass.embedding_rows->row_numbers(n_rows),
+                      work.x);
   } else {
     pass.device.embed(pass.weights.embedding, {work.tokens, n_rows}, work.x);
   }

@@ -2,7 +2,7 @@
 // Rides ahead: guesses the experts of the next MoE layers while this one is computed, has them read in the drive's idle
 // time, keeps score, and decides by the score. docs/lookahead.md tells why and what was measured.
 //
-// Predictors: `router` (a later layer's router on this layer's post-attention state, which the layer code supplies),
+// Predictors: `router` (a later layer's router on this layer's output as far as it is computed, which the layer code supplies),
 // `token` and `recent` (residency/predictor.h). A layer is guessed from one layer before it, and from further away when
 // asked; each guess is scored against what was chosen, per layer, distance and rank, whether or not anything is read for
 // it. An arbiter takes the predictor that has been most precise there lately, or none.

@@ -214,3 +214,12 @@ void hand_over(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
 
 }  // namespace
 }  // namespace outrider::cuda
+
+// The two launchers of a type: variants.h names them.
+#define OUTRIDER_EXPERTS(unit, name)                                               \
+  void give_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) { \
+    hand_over<Unit##unit, true>(p, n_jobs, stream);                                \
+  }                                                                                \
+  void take_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) { \
+    hand_over<Unit##unit, false>(p, n_jobs, stream);                               \
+  }

@@ -4,18 +4,10 @@
 
 namespace outrider::cuda {
 
-#define OUTRIDER_EXPERTS(unit, name)                                               \
-  void give_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) { \
-    hand_over<Unit##unit, true>(p, n_jobs, stream);                                \
-  }                                                                                \
-  void take_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) { \
-    hand_over<Unit##unit, false>(p, n_jobs, stream);                               \
-  }
 OUTRIDER_EXPERTS(Q4_0, q4_0)
 OUTRIDER_EXPERTS(Q4_1, q4_1)
 OUTRIDER_EXPERTS(Q5_0, q5_0)
 OUTRIDER_EXPERTS(Q5_1, q5_1)
 OUTRIDER_EXPERTS(Q8_0, q8_0)
-#undef OUTRIDER_EXPERTS
 
 }  // namespace outrider::cuda
