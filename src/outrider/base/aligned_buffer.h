@@ -26,8 +26,9 @@ class AlignedBuffer {
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
 
-  // Has the kernel give every page now instead of when it is first written.
-  void populate() noexcept;
+  // Has the kernel give every page now instead of when it is first written; of n_bytes from `begin` on, or of all.
+  void populate() noexcept { populate(0, n_bytes_); }
+  void populate(uint64_t begin, uint64_t n_bytes) noexcept;
 
   std::byte* data() noexcept { return data_; }
   const std::byte* data() const noexcept { return data_; }

@@ -79,9 +79,11 @@ uint64_t CpuDevice::scratch_bytes(uint32_t n_threads, uint32_t max_experts, uint
 }
 
 std::byte* CpuDevice::allocate(uint64_t n_bytes, const char* what) {
-  buffers_.emplace_back(n_bytes, what);
-  buffers_.back().populate();
-  return buffers_.back().data();
+  constexpr uint64_t kLargePage = 2ULL << 20;
+  AlignedBuffer& buffer = buffers_.emplace_back(n_bytes, what);
+  pool_.run(static_cast<uint32_t>(ceil_div(n_bytes, kLargePage)),
+            [&](uint32_t page, uint32_t) { buffer.populate(page * kLargePage, kLargePage); });
+  return buffer.data();
 }
 
 void CpuDevice::write(std::byte* to, uint64_t, FunctionRef<void(std::byte*)> fill) { fill(to); }

@@ -34,6 +34,7 @@ std::unique_ptr<residency::ExpertStore> make_store(const model::Model& model, co
                                         .io = options.io,
                                         .direct = options.direct,
                                         .queue_depth = options.queue_depth,
+                                        .populate_threads = options.n_threads,
                                         .faults = options.faults};
   for (const format::ModelPart& part : model.file.files) store_options.files.push_back(part.path);
   return std::make_unique<residency::ExpertStore>(std::move(store_options));

@@ -74,6 +74,7 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   warnings = reader->warnings();
   check_ranges(options.layers, *reader);
   arena = AlignedBuffer(layout.n_bytes, "expert cache");
+  populator.emplace(std::span(arena.data(), arena.size()), options.populate_threads);
 
   ready.reserve(max_experts);
   queue_next.assign(max_experts, kNoExpert);

@@ -76,6 +76,7 @@ struct StoreOptions {
   IoMode io = IoMode::kAuto;
   DirectMode direct = DirectMode::kAuto;
   uint32_t queue_depth = 16;
+  uint32_t populate_threads = 0;        // that have the kernel give the arena's pages, in the background
   io::FaultPlan* faults = nullptr;      // tests only; outlives the store
 };
 

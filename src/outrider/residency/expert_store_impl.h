@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "outrider/base/aligned_buffer.h"
+#include "outrider/base/page_populator.h"
 #include "outrider/io/reader.h"
 #include "outrider/residency/drive_times.h"
 #include "outrider/residency/expert_store.h"
@@ -124,6 +125,7 @@ struct ExpertStore::Impl {
   std::vector<std::string> warnings;
   std::vector<Slot> slots;           // all layers
   AlignedBuffer arena;               // outlives the reader, which writes into it
+  std::optional<PagePopulator> populator;
   std::unique_ptr<io::Reader> reader;
 
   // The open pass. All of this is sized at construction.
