@@ -31,9 +31,10 @@ namespace outrider::numerics {{
 namespace {{
 
 // One entry is a u16: kWidth symbols of 16 / kWidth bits, element 0 in the lowest bits, each an index into `levels`.
-template <size_t kEntries, size_t kWidth, size_t kLevels>
-constexpr Grid<kEntries, kWidth> expand(const uint16_t (&symbols)[kEntries], const int8_t (&levels)[kLevels]) {{
-  Grid<kEntries, kWidth> grid{{}};
+template <typename OutGrid, size_t kEntries, size_t kLevels>
+constexpr OutGrid expand(const uint16_t (&symbols)[kEntries], const int8_t (&levels)[kLevels]) {{
+  OutGrid grid{{}};
+  constexpr size_t kWidth = grid.front().size();
   constexpr uint32_t kBits = 16 / kWidth;
   for (size_t entry = 0; entry < kEntries; ++entry) {{
     for (size_t i = 0; i < kWidth; ++i) {{
@@ -41,6 +42,16 @@ constexpr Grid<kEntries, kWidth> expand(const uint16_t (&symbols)[kEntries], con
     }}
   }}
   return grid;
+}}
+
+// The 8 symbols of an entry in nibbles; entries from 2048 on have 4 added to each.
+constexpr std::array<uint32_t, 4096> spread(const uint16_t (&symbols)[2048]) {{
+  std::array<uint32_t, 4096> codes{{}};
+  for (size_t entry = 0; entry < 2048; ++entry) {{
+    for (uint32_t i = 0; i < 8; ++i) codes[entry] |= ((symbols[entry] >> (2 * i)) & 3U) << (4 * i);
+    codes[2048 + entry] = codes[entry] | 0x44444444U;
+  }}
+  return codes;
 }}
 """
 
@@ -75,8 +86,11 @@ def main():
         for start in range(0, entries, 14):
             lines.append("    " + " ".join(f"0x{s:04x}," for s in symbols[start:start + 14]))
         lines.append("};\n")
-        definitions.append(f"constinit const Grid<{entries}, {width}> k{camel}Grid = "
-                           f"expand<{entries}, {width}>(k{camel}Symbols, k{camel}Levels);")
+        kinds = [("Grid", "Grid")] if name == "iq1" else [("Grid", "Grid"), ("FloatGrid", "Floats")]
+        for kind, suffix in kinds:
+            grid = f"{kind}<{entries}, {width}>"
+            definitions.append(f"constinit const {grid} k{camel}{suffix} = expand<{grid}>(k{camel}Symbols, k{camel}Levels);")
+    definitions.append("constinit const std::array<uint32_t, 4096> kIq1Codes = spread(kIq1Symbols);")
     lines += ["}  // namespace", ""] + definitions + ["", "}  // namespace outrider::numerics", ""]
     with open(out, "w", encoding="ascii") as file:
         file.write("\n".join(lines))

@@ -8,9 +8,10 @@ namespace outrider::numerics {
 namespace {
 
 // One entry is a u16: kWidth symbols of 16 / kWidth bits, element 0 in the lowest bits, each an index into `levels`.
-template <size_t kEntries, size_t kWidth, size_t kLevels>
-constexpr Grid<kEntries, kWidth> expand(const uint16_t (&symbols)[kEntries], const int8_t (&levels)[kLevels]) {
-  Grid<kEntries, kWidth> grid{};
+template <typename OutGrid, size_t kEntries, size_t kLevels>
+constexpr OutGrid expand(const uint16_t (&symbols)[kEntries], const int8_t (&levels)[kLevels]) {
+  OutGrid grid{};
+  constexpr size_t kWidth = grid.front().size();
   constexpr uint32_t kBits = 16 / kWidth;
   for (size_t entry = 0; entry < kEntries; ++entry) {
     for (size_t i = 0; i < kWidth; ++i) {
@@ -18,6 +19,16 @@ constexpr Grid<kEntries, kWidth> expand(const uint16_t (&symbols)[kEntries], con
     }
   }
   return grid;
+}
+
+// The 8 symbols of an entry in nibbles; entries from 2048 on have 4 added to each.
+constexpr std::array<uint32_t, 4096> spread(const uint16_t (&symbols)[2048]) {
+  std::array<uint32_t, 4096> codes{};
+  for (size_t entry = 0; entry < 2048; ++entry) {
+    for (uint32_t i = 0; i < 8; ++i) codes[entry] |= ((symbols[entry] >> (2 * i)) & 3U) << (4 * i);
+    codes[2048 + entry] = codes[entry] | 0x44444444U;
+  }
+  return codes;
 }
 
 constexpr int8_t kIq2XxsLevels[] = {8, 25, 43};
@@ -379,11 +390,17 @@ constexpr uint16_t kIq1Symbols[2048] = {
 
 }  // namespace
 
-constinit const Grid<256, 8> kIq2XxsGrid = expand<256, 8>(kIq2XxsSymbols, kIq2XxsLevels);
-constinit const Grid<512, 8> kIq2XsGrid = expand<512, 8>(kIq2XsSymbols, kIq2XsLevels);
-constinit const Grid<1024, 8> kIq2SGrid = expand<1024, 8>(kIq2SSymbols, kIq2SLevels);
-constinit const Grid<256, 4> kIq3XxsGrid = expand<256, 4>(kIq3XxsSymbols, kIq3XxsLevels);
-constinit const Grid<512, 4> kIq3SGrid = expand<512, 4>(kIq3SSymbols, kIq3SLevels);
-constinit const Grid<2048, 8> kIq1Grid = expand<2048, 8>(kIq1Symbols, kIq1Levels);
+constinit const Grid<256, 8> kIq2XxsGrid = expand<Grid<256, 8>>(kIq2XxsSymbols, kIq2XxsLevels);
+constinit const FloatGrid<256, 8> kIq2XxsFloats = expand<FloatGrid<256, 8>>(kIq2XxsSymbols, kIq2XxsLevels);
+constinit const Grid<512, 8> kIq2XsGrid = expand<Grid<512, 8>>(kIq2XsSymbols, kIq2XsLevels);
+constinit const FloatGrid<512, 8> kIq2XsFloats = expand<FloatGrid<512, 8>>(kIq2XsSymbols, kIq2XsLevels);
+constinit const Grid<1024, 8> kIq2SGrid = expand<Grid<1024, 8>>(kIq2SSymbols, kIq2SLevels);
+constinit const FloatGrid<1024, 8> kIq2SFloats = expand<FloatGrid<1024, 8>>(kIq2SSymbols, kIq2SLevels);
+constinit const Grid<256, 4> kIq3XxsGrid = expand<Grid<256, 4>>(kIq3XxsSymbols, kIq3XxsLevels);
+constinit const FloatGrid<256, 4> kIq3XxsFloats = expand<FloatGrid<256, 4>>(kIq3XxsSymbols, kIq3XxsLevels);
+constinit const Grid<512, 4> kIq3SGrid = expand<Grid<512, 4>>(kIq3SSymbols, kIq3SLevels);
+constinit const FloatGrid<512, 4> kIq3SFloats = expand<FloatGrid<512, 4>>(kIq3SSymbols, kIq3SLevels);
+constinit const Grid<2048, 8> kIq1Grid = expand<Grid<2048, 8>>(kIq1Symbols, kIq1Levels);
+constinit const std::array<uint32_t, 4096> kIq1Codes = spread(kIq1Symbols);
 
 }  // namespace outrider::numerics

@@ -11,23 +11,23 @@ constexpr MatmulVariant kVariants[] = {
 #define OUTRIDER_ROW(type, kernel) {format::TensorType::type, Isa::kScalar, matmul_##kernel##_ref},
     OUTRIDER_MATMUL_TYPES(OUTRIDER_ROW)
 #undef OUTRIDER_ROW
+#define OUTRIDER_ROW(type, kernel) {format::TensorType::type, Isa::kScalar, matmul_generic_ref},
+    OUTRIDER_MATMUL_DECODED(OUTRIDER_ROW)
+#undef OUTRIDER_ROW
 #if defined(__x86_64__)
 #define OUTRIDER_ROW(type, kernel) {format::TensorType::type, Isa::kAvx2, matmul_##kernel##_avx2},
     OUTRIDER_MATMUL_TYPES(OUTRIDER_ROW)
+    OUTRIDER_MATMUL_DECODED(OUTRIDER_ROW)
 #undef OUTRIDER_ROW
 #define OUTRIDER_ROW(type, kernel) {format::TensorType::type, Isa::kAvx512, matmul_##kernel##_avx512},
     OUTRIDER_MATMUL_TYPES(OUTRIDER_ROW)
+    OUTRIDER_MATMUL_DECODED(OUTRIDER_ROW)
 #undef OUTRIDER_ROW
 #endif
 };
 // clang-format on
 
 }  // namespace
-
-BlockShape block_shape(format::TensorType type) noexcept {
-  const format::TypeInfo& info = format::type_info(type);
-  return {info.block_elems, info.block_bytes};
-}
 
 std::span<const MatmulVariant> matmul_variants() noexcept { return kVariants; }
 

@@ -13,6 +13,7 @@ namespace outrider::kernels {
 namespace {
 
 constexpr uint32_t kLanes = 32;
+constexpr uint32_t kMostElems = 256;  // of a block
 
 float fold(float (&acc)[kLanes]) noexcept {
   for (uint32_t half = kLanes / 2; half >= 1; half /= 2) {
@@ -69,7 +70,7 @@ void matmul_generic_ref(const MatmulArgs& args) noexcept {
   const uint32_t k = args.weights.k;
   run(args, [&info, dequantize, k](const std::byte* row, const float* x) {
     float acc[kLanes] = {};
-    float w[kMostBlockElems];
+    float w[kMostElems];
     for (uint32_t begin = 0; begin < k; begin += info.block_elems, row += info.block_bytes) {
       dequantize(row, w, info.block_elems);
       for (uint32_t i = 0; i < info.block_elems; ++i) {
