@@ -35,9 +35,55 @@ inline __m512i add_high_bit(__m512i codes, const uint8_t* p, uint32_t j, int val
   return _mm512_mask_add_epi8(codes, set, codes, _mm512_set1_epi8(static_cast<char>(value)));
 }
 
+// The four two-bit codes of 64 bytes, those of odd ones times four.
+inline void two_bit_quarters(__m512i v, __m512i (&out)[4]) noexcept {
+  const __m512i low = _mm512_set1_epi8(3);
+  const __m512i high = _mm512_set1_epi8(12);
+  const __m512i upper = _mm512_srli_epi16(v, 4);
+  out[0] = _mm512_and_si512(v, low);
+  out[1] = _mm512_and_si512(v, high);
+  out[2] = _mm512_and_si512(upper, low);
+  out[3] = _mm512_and_si512(upper, high);
+}
+
+// Half i of 64 bytes at p0 and at p1, which are two halves twice.
+inline __m512i half_of_two(const uint8_t* p0, const uint8_t* p1, int i) noexcept {
+  const __m512i first = _mm512_loadu_si512(p0);
+  const __m512i second = _mm512_loadu_si512(p1);
+  return i == 0 ? _mm512_shuffle_i64x2(first, second, 0x88) : _mm512_shuffle_i64x2(first, second, 0xDD);
+}
+
+// d and d_m of two groups.
+struct TwoD {
+  __m512 d, dm;
+};
+
 struct WideQ2K : GroupQ2K {
+  using QuartersTag = void;
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     return shift_pair(twice(p + Block::kQs + 32 * (j / 2)), 4 * (j % 2), 2, 3);
+  }
+  static void quarters(const uint8_t* p0, const uint8_t* p1, int i, __m512i (&out)[4]) noexcept {
+    two_bit_quarters(half_of_two(p0 + Block::kQs, p1 + Block::kQs, i), out);
+  }
+  static __m512i spread_scales(const uint8_t* p0, const uint8_t* p1) noexcept {
+    const __m512i first = _mm512_broadcast_i32x4(load_128(p0 + Block::kScales));
+    const __m512i packed = _mm512_mask_broadcast_i32x4(first, 0xFF00, load_128(p1 + Block::kScales));
+    return _mm512_and_si512(packed, _mm512_set1_epi8(15));
+  }
+  static __m512i minima(const uint8_t* p0, const uint8_t* p1) noexcept {
+    const __m256i packed = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(p0)), load_128(p1), 1);
+    return _mm512_cvtepu8_epi16(_mm256_and_si256(_mm256_srli_epi16(packed, 4), _mm256_set1_epi8(15)));
+  }
+  static TwoD d_of_two(const uint8_t* p0, const uint8_t* p1) noexcept {
+    static_assert(Block::kScales == 0 && Block::kDmin == Block::kD + 2);
+    const __m128i halfs = _mm_insert_epi32(_mm_cvtsi32_si128(static_cast<int>(load_dword(p0 + Block::kD))),
+                                           static_cast<int>(load_dword(p1 + Block::kD)), 1);
+    const __m128 d = _mm_xor_ps(_mm_cvtph_ps(halfs), _mm_setr_ps(0.0F, -0.0F, 0.0F, -0.0F));
+    const __m512i of_d = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
+    const __m512i of_dm = _mm512_or_si512(of_d, _mm512_set1_epi32(1));
+    return {_mm512_permutexvar_ps(of_d, _mm512_castps128_ps512(d)),
+            _mm512_permutexvar_ps(of_dm, _mm512_castps128_ps512(d))};
   }
 };
 
@@ -59,14 +105,14 @@ inline void wide_nibbles(const uint8_t* qs, __m512i (&out)[4]) noexcept {
   }
 }
 
-// d, dmin and the twelve bytes of scales and mins (numerics::k4_scale_min), which are the first 16 bytes of Q4_K and Q5_K,
-// of two blocks at once.
+// d, dmin and the twelve bytes of scales and mins (numerics::k4_scale_min), which are the first 16 bytes of Q4_K and
+// Q5_K, of two blocks at once.
 template <typename Block>
 inline TwoScales k4_scales_of_two(const uint8_t* p) noexcept {
   static_assert(Block::kD == 0 && Block::kDmin == 2 && Block::kScales == 4);
   const __m256i heads = _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(p)), load_128(p + Block::kBytes), 1);
-  // Dwords of a block: scales 0-3, scales 4-7, mins 0-3, mins 4-7; of these the low bits, then two high bits of the fours
-  // that have them elsewhere.
+  // Dwords of a block: scales 0-3, scales 4-7, mins 0-3, mins 4-7; of these the low bits, then two high bits of the
+  // fours that have them elsewhere.
   const __m256i low = _mm256_srlv_epi32(_mm256_shuffle_epi32(heads, 0xED), _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
   const __m256i high = _mm256_srli_epi32(_mm256_shuffle_epi32(heads, 0xA5), 2);
   const __m256i low_mask = _mm256_set1_epi64x(0x0F0F0F0F3F3F3F3F);
@@ -78,8 +124,7 @@ inline TwoScales k4_scales_of_two(const uint8_t* p) noexcept {
   const __m128 d = _mm_xor_ps(_mm_cvtph_ps(_mm256_castsi256_si128(halfs)), _mm_setr_ps(0.0F, -0.0F, 0.0F, -0.0F));
   const __m512 d_all = _mm512_castps128_ps512(d);
   const __m512i of_d = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
-  return {_mm512_permutexvar_ps(of_d, d_all),
-          _mm512_permutexvar_ps(_mm512_or_si512(of_d, _mm512_set1_epi32(1)), d_all),
+  return {_mm512_permutexvar_ps(of_d, d_all), _mm512_permutexvar_ps(_mm512_or_si512(of_d, _mm512_set1_epi32(1)), d_all),
           _mm512_cvtepu8_epi32(_mm256_castsi256_si128(ordered)),
           _mm512_cvtepu8_epi32(_mm256_extracti128_si256(ordered, 1))};
 }

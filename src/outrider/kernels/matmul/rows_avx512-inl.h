@@ -44,17 +44,33 @@ inline __m512i add_pairs(__m512i a, __m512i b) noexcept {
 }
 
 // Formats whose codes come in an order of their own, for fewer loads, with codes4(p, out):
-//   BlockNibbles  16 bytes of nibbles are a block, the low ones its first half: out[2 * h] has the first halves of blocks
+//   BlockNibbles  16 bytes of nibbles are a block, the low ones its first half: out[2 * h] has the first halves of
+//   blocks
 //                 4 * h to 4 * h + 3, out[2 * h + 1] their second halves
-//   WideNibbles   32 bytes of nibbles are two blocks: out[2 * h] has the first halves of blocks h, h + 2, h + 4 and h + 6,
+//   WideNibbles   32 bytes of nibbles are two blocks: out[2 * h] has the first halves of blocks h, h + 2, h + 4 and h +
+//   6,
 //                 out[2 * h + 1] their second halves
 // Each 128-bit part is of one block then, so that the products with both halves join before they are summed.
 template <typename Format>
-concept BlockNibbles = requires { typename Format::BlockNibblesTag; };
+concept BlockNibbles = requires {
+  typename Format::BlockNibblesTag;
+};
 template <typename Format>
-concept WideNibbles = requires { typename Format::WideNibblesTag; };
+concept WideNibbles = requires {
+  typename Format::WideNibblesTag;
+};
 
-// Keeps a value in a register: GCC would load it once for each use, and unaligned loads are what the row kernels wait for.
+// Formats with a scale and a minimum for each half of a block. Two groups are taken at once: part 2 * g + h of
+// quarters(p0, p1, i, out)'s out[s] is half i of block 4 * h + s of group g, codes of odd s four times as large.
+// spread_scales(p0, p1) has the sixteen scales of group g in parts 2 * g and 2 * g + 1, minima(p0, p1) are int16 in the
+// order of sum16, and d_of_two(p0, p1) gives d and d_m. Scales join as words in the multiplication that sums products.
+template <typename Format>
+concept Quarters = requires {
+  typename Format::QuartersTag;
+};
+
+// Keeps a value in a register: GCC would load it once for each use, and unaligned loads are what the row kernels wait
+// for.
 inline __m512i once(__m512i v) noexcept {
   asm("" : "+v"(v));
   return v;
@@ -79,8 +95,8 @@ constexpr WordOrder piece_order(uint32_t first, uint32_t stride, uint32_t low, u
   return order;
 }
 
-// Pieces of 16 bytes at kFirst, kFirst + kStride, ..., of eight blocks: four and four. Reads inside the 8 * kStride bytes
-// at p only.
+// Pieces of 16 bytes at kFirst, kFirst + kStride, ..., of eight blocks: four and four. Reads inside the 8 * kStride
+// bytes at p only.
 template <uint32_t kFirst, uint32_t kStride>
 inline void eight_pieces(const uint8_t* p, __m512i (&out)[2]) noexcept {
   if constexpr (kStride == 16) {
@@ -91,8 +107,8 @@ inline void eight_pieces(const uint8_t* p, __m512i (&out)[2]) noexcept {
     alignas(64) static constexpr WordOrder kHigh = piece_order(kFirst + 4 * kStride, kStride, 64, 8 * kStride - 64);
     const __m512i middle = once(_mm512_loadu_si512(p + 64));
     out[0] = once(_mm512_permutex2var_epi16(_mm512_loadu_si512(p), _mm512_load_si512(kLow.index), middle));
-    out[1] = once(_mm512_permutex2var_epi16(middle, _mm512_load_si512(kHigh.index),
-                                            _mm512_loadu_si512(p + 8 * kStride - 64)));
+    out[1] = once(
+        _mm512_permutex2var_epi16(middle, _mm512_load_si512(kHigh.index), _mm512_loadu_si512(p + 8 * kStride - 64)));
   } else {
     // Every second piece lies on odd bytes: one load for those, one for the others.
     constexpr uint32_t kUpper = kFirst + 4 * kStride;
@@ -140,8 +156,8 @@ inline __m512i sums_of_parts(const __m512i (&v)[4]) noexcept {
 template <typename Format>
 constexpr int64_t kMostOfFour = int64_t{4} * 127 * (Format::kMostCode + Format::kOffset);
 
-// Element 8 * g + b is of block b of group g: the sum of codes times q over its first half and over its second half, or over
-// the whole block and nothing.
+// Element 8 * g + b is of block b of group g: the sum of codes times q over its first half and over its second half, or
+// over the whole block and nothing.
 struct GroupDots {
   __m512i dot0, dot1;
 };
@@ -252,6 +268,83 @@ inline __m256 join_groups(__m256 acc, const uint8_t* p, const int8_t* q, const A
   return acc;
 }
 
+// The activations of two groups in the order of quarters(): those of half 0, then those of half 1.
+inline void order_quarters(const int8_t* q0, const int8_t* q1, int8_t* to) noexcept {
+#pragma GCC unroll 4
+  for (int s = 0; s < 4; ++s) {
+    const auto blocks = [s](const int8_t* q) {
+      return _mm512_inserti64x4(_mm512_castsi256_si512(load_256(q + 32 * s)), load_256(q + 32 * (4 + s)), 1);
+    };
+    const __m512i first = blocks(q0);
+    const __m512i second = blocks(q1);
+    _mm512_storeu_si512(to + 64 * s, _mm512_shuffle_i64x2(first, second, 0x88));
+    _mm512_storeu_si512(to + 64 * (4 + s), _mm512_shuffle_i64x2(first, second, 0xDD));
+  }
+}
+
+// Scale words of blocks s and s + 1 for half i: 256 times the scale, 1024 times it for even s.
+template <uint32_t kS, uint32_t kI>
+inline __m512i scale_words(__m512i spread) noexcept {
+  // Half i of block 4 * h + s has scale 8 * h + 2 * s + i. It goes to the upper byte of its words, which keeps the
+  // sign.
+  constexpr int64_t kUpper = 0x0100010001000100;
+  constexpr int64_t kAt = (2 * kS + kI) * kUpper + 0x0080008000800080;
+  const __m512i order = _mm512_setr_epi64(kAt, kAt + 2 * kUpper, kAt + 8 * kUpper, kAt + 10 * kUpper, kAt,
+                                          kAt + 2 * kUpper, kAt + 8 * kUpper, kAt + 10 * kUpper);
+  return _mm512_shuffle_epi8(spread, order);
+}
+
+// isum of the blocks of two groups.
+template <typename Format>
+inline __m512i quarter_sums(const uint8_t* p0, const uint8_t* p1, const int8_t* q) noexcept {
+  static_assert(4 * kMostOfFour<Format> <= INT16_MAX && Format::kOffset == 0);
+  const __m512i plain = Format::spread_scales(p0, p1);
+  const __m512i even = _mm512_set1_epi32(0x0000FCFC);  // bytes of even s; they take up what odd s has in its codes
+  const __m512i scales = _mm512_or_si512(_mm512_and_si512(_mm512_slli_epi16(plain, 2), even),
+                                         _mm512_and_si512(plain, _mm512_set1_epi32(INT32_MIN >> 15)));
+  __m512i words[2][2];
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    __m512i v[4];
+    Format::quarters(p0, p1, i, v);
+#pragma GCC unroll 4
+    for (int s = 0; s < 4; ++s) {
+      v[s] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[s], _mm512_loadu_si512(q + 64 * (4 * i + s)));
+    }
+    words[i][0] = _mm512_packs_epi32(v[0], v[1]);
+    words[i][1] = _mm512_packs_epi32(v[2], v[3]);
+  }
+  const __m512i low = _mm512_dpwssd_epi32(_mm512_madd_epi16(words[0][0], scale_words<0, 0>(scales)), words[1][0],
+                                          scale_words<0, 1>(scales));
+  const __m512i high = _mm512_dpwssd_epi32(_mm512_madd_epi16(words[0][1], scale_words<2, 0>(scales)), words[1][1],
+                                           scale_words<2, 1>(scales));
+  return _mm512_srai_epi32(add_pairs<INT32_MAX>(low, high), 10);
+}
+
+template <bool kPair>
+inline __m512i load_one_or_two(const void* p) noexcept {
+  return kPair ? _mm512_loadu_si512(p) : _mm512_zextsi256_si512(load_256(p));
+}
+
+// The lanes after two more groups, or one.
+template <typename Format, bool kPair>
+inline __m256 join_quarters(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
+  const uint8_t* p1 = kPair ? p + Format::kBytes : p;
+  const __m512 d_a = _mm512_castsi512_ps(load_one_or_two<kPair>(a.d));
+  const __m512i msum = _mm512_madd_epi16(Format::minima(p, p1), load_one_or_two<kPair>(a.sum16));
+  const auto [d, dm] = Format::d_of_two(p, p1);
+  const __m512 factor = _mm512_cvtepi32_ps(quarter_sums<Format>(p, p1, q));
+  const __m512 scale = _mm512_mul_ps(d, d_a);
+  const __m512 min_factor = _mm512_cvtepi32_ps(msum);
+  const __m512 min_scale = _mm512_mul_ps(dm, d_a);
+#pragma GCC unroll 2
+  for (uint32_t g = 0; g < (kPair ? 2 : 1); ++g) {
+    acc = _mm256_fmadd_ps(half(factor, g), half(scale, g), acc);
+    acc = _mm256_fmadd_ps(half(min_factor, g), half(min_scale, g), acc);
+  }
+  return acc;
+}
+
 template <typename Format>
 inline __m256 join_one_group(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
   const GroupDots dots = group_dots<Format, 1>(p, q);
@@ -264,7 +357,7 @@ constexpr uint32_t kMostRowGroups = 64;  // rows of more elements than 64 * 256 
 // One token's activations, q in the order of Format's codes.
 template <typename Format>
 struct RowActs {
-  static constexpr bool kOrdered = BlockNibbles<Format> || WideNibbles<Format>;
+  static constexpr bool kOrdered = BlockNibbles<Format> || WideNibbles<Format> || Quarters<Format>;
   ActGroup act;
   const int8_t* q;
   ActTail tail;
@@ -273,7 +366,16 @@ struct RowActs {
   void fill(const ActGroup& from, uint32_t n_groups, uint32_t n_left) noexcept {
     act = from;
     q = kOrdered ? ordered : from.q;
-    for (uint32_t g = 0; kOrdered && g < n_groups; ++g) order(from.q + 256 * g, ordered + 256 * g);
+    if constexpr (Quarters<Format>) {
+      static_assert(kMostRowGroups % 2 == 0);
+      alignas(64) static constexpr int8_t kNone[256] = {};
+      for (uint32_t g = 0; g < n_groups; g += 2) {
+        const int8_t* at = from.q + 256 * g;
+        order_quarters(at, g + 1 < n_groups ? at + 256 : kNone, ordered + 256 * g);
+      }
+    } else {
+      for (uint32_t g = 0; kOrdered && g < n_groups; ++g) order(from.q + 256 * g, ordered + 256 * g);
+    }
     if (n_left == 0) return;
     tail.fill(act_at(from, n_groups), n_left);
     if (kOrdered) order(tail.q, tail.q);
@@ -292,6 +394,14 @@ template <typename Format>
 inline float dot_token(const uint8_t* p, uint32_t n_groups, const RowActs<Format>& acts, uint32_t n_left) noexcept {
   __m256 acc = _mm256_setzero_ps();
   uint32_t g = 0;
+  if constexpr (Quarters<Format>) {
+    for (; g + 2 <= n_groups; g += 2, p += 2 * Format::kBytes) {
+      prefetch_group<2 * Format::kBytes>(p + kPrefetchBytes);
+      acc = join_quarters<Format, true>(acc, p, acts.q + 256 * g, act_at(acts.act, g));
+    }
+    if (g < n_groups) acc = join_quarters<Format, false>(acc, p, acts.q + 256 * g, act_at(acts.act, g));
+    return fold_lanes(acc);
+  }
   if constexpr (Format::kScale != SubScale::kHalf) {  // whose 256-bit step is the faster one
     for (; g + 2 <= n_groups; g += 2, p += 2 * Format::kBytes) {
       prefetch_group<2 * Format::kBytes>(p + kPrefetchBytes);
@@ -331,7 +441,8 @@ struct Iq4Codes {
   static __m512i of(__m512i v) noexcept { return _mm512_shuffle_epi8(wide_table(numerics::kIq4Values, kOffset), v); }
 };
 
-// Formats whose piece of nibbles (tile_avx512-inl.h) is one block: blocks kStride bytes apart, nibbles from byte kFirst on.
+// Formats whose piece of nibbles (tile_avx512-inl.h) is one block: blocks kStride bytes apart, nibbles from byte kFirst
+// on.
 template <typename Codes, uint32_t kFirst, uint32_t kStride>
 struct NibbleBlocks {
   using BlockNibblesTag = void;
