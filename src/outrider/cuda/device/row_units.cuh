@@ -142,6 +142,7 @@ struct OneToken<UnitQ8_0> {
 // Magnitudes of a table of 16 int8 whose halves have one sign each: codes 0 to 7, and 8 to 15.
 struct Table {
   uint32_t below[2], above[2];
+  uint32_t half;  // 2^16
 };
 constexpr uint32_t pack_magnitudes(const int8_t (&values)[16], int first) {
   uint32_t packed = 0;
@@ -159,7 +160,7 @@ __device__ __forceinline__ Table make_table(uint32_t zero) {
   constexpr uint32_t b1 = pack_magnitudes(kFp4 ? nm::kFp4Values : nm::kIq4Values, 4);
   constexpr uint32_t a0 = pack_magnitudes(kFp4 ? nm::kFp4Values : nm::kIq4Values, 8);
   constexpr uint32_t a1 = pack_magnitudes(kFp4 ? nm::kFp4Values : nm::kIq4Values, 12);
-  return {{b0 + zero, b1 + zero}, {a0 + zero, a1 + zero}};
+  return {{b0 + zero, b1 + zero}, {a0 + zero, a1 + zero}, 65536U + zero};
 }
 
 // The sums of 32 looked-up magnitudes times activations, codes 8 to 15 less codes 0 to 7. `halves` have four nibbles
@@ -175,10 +176,15 @@ __device__ __forceinline__ int32_t dot_table(const uint32_t (&halves)[8], const 
   return above - below;
 }
 
-// Four words of nibbles to eight halves.
-__device__ __forceinline__ void split(const uint32_t (&words)[4], uint32_t (&halves)[8]) {
+// Four words of nibbles to eight halves; the upper ones by shifts, or by multiplication, whose pipe has more room where
+// words need no shifts before.
+template <bool kByProduct>
+__device__ __forceinline__ void split(const uint32_t (&words)[4], const Table& t, uint32_t (&halves)[8]) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) halves[2 * i] = words[i], halves[2 * i + 1] = words[i] >> 16;
+  for (int i = 0; i < 4; ++i) {
+    halves[2 * i] = words[i];
+    halves[2 * i + 1] = kByProduct ? static_cast<uint32_t>(uint64_t{words[i]} * t.half >> 32) : words[i] >> 16;
+  }
 }
 
 template <>
@@ -211,16 +217,24 @@ struct OneToken<UnitMxfp4> {
   static __device__ __forceinline__ float join(const uint8_t* p, uint32_t shift, const State& t, const BlockActs& a,
                                                float lane) {
     uint32_t qs[4];
-    uint32_t e;
-    load_after<4, 1>(p, shift, qs, e);
-    e &= 255U;
+    uint32_t head;
+    load_after<4, 1>(p, shift, qs, head);
+    const int32_t e = p[shift / 8];
     uint32_t halves[8];
-    split(qs, halves);
+    split<false>(qs, t.table, halves);
     const int32_t isum = -dot_table(halves, t.table, a);
-    const float d = __uint_as_float(e < 2 ? 0x00200000U << e : (e - 1) << 23);
+    // 2^(e - 128): the second is larger where e is 0 or 1, whose powers are subnormal.
+    const float d = __int_as_float(max((e << 23) - (1 << 23), (e << 21) + (1 << 21)));
     return __fmaf_rn(static_cast<float>(isum), __fmul_rn(d, a.d), lane);
   }
 };
+
+// (scale - 32) * dot by two multiplications with addition, whose pipe has room where that of additions has none.
+__device__ __forceinline__ int32_t times_scale_less_32(uint32_t scale, int32_t dot) {
+  int32_t product;
+  asm("mad.lo.s32 %0, %1, -32, %2;" : "=r"(product) : "r"(dot), "r"(static_cast<int32_t>(scale) * dot));
+  return product;
+}
 
 template <>
 struct OneToken<UnitIq4Xs> {
@@ -239,10 +253,10 @@ struct OneToken<UnitIq4Xs> {
     const uint2 second = from[1];
     const uint32_t qs[4] = {first.x, first.y, second.x, second.y};
     uint32_t halves[8];
-    split(qs, halves);
+    split<true>(qs, t.table, halves);
     const uint32_t low = (head.y >> (4 * sub)) & 15U;
     const uint32_t high = (head.x >> (12 + 2 * sub)) & 48U;
-    const int32_t isum = (static_cast<int32_t>(low | high) - 32) * dot_table(halves, t.table, a);
+    const int32_t isum = times_scale_less_32(low | high, dot_table(halves, t.table, a));
     return __fmaf_rn(static_cast<float>(isum), __fmul_rn(half_at_bottom(head.x), a.d), lane);
   }
 };

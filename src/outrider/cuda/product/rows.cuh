@@ -64,8 +64,21 @@ __device__ __forceinline__ void wait_parts() {
   }
 }
 
+// Blocks of one warp that share activations would take more than the 64 registers with which all 32 places of a large
+// multiprocessor are used; small ones have 16 to 24 places. 0: no word.
+template <typename Unit, uint32_t kTokens, typename Shape>
+constexpr uint32_t least_blocks() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 900
+  constexpr uint32_t kPlaces = 16;
+#else
+  constexpr uint32_t kPlaces = 32;
+#endif
+  return shares_acts<Unit, kTokens, Shape>() ? kPlaces : 0;
+}
+
 template <typename Unit, uint32_t kTokens, bool kGated, typename Shape>
-__global__ void __launch_bounds__(Shape::kWarps* kWarp) rows_kernel(const __grid_constant__ ProductParams p) {
+__global__ void __launch_bounds__(Shape::kWarps* kWarp, least_blocks<Unit, kTokens, Shape>())
+    rows_kernel(const __grid_constant__ ProductParams p) {
   constexpr uint32_t kStreams = Shape::kStreams;
   constexpr uint32_t kRowsPerWarp = kRowsAtOnce * (kGated ? 1 : kStreams);
   extern __shared__ __align__(16) uint8_t shared[];
@@ -84,6 +97,9 @@ __global__ void __launch_bounds__(Shape::kWarps* kWarp) rows_kernel(const __grid
   Work work{p, {}, nullptr, j, {}};
   work.ring = shared + warp * ring_bytes<Unit, Shape>(p.n_blocks) + group % 2 * Work::kPlaces.odd +
               group / 2 * Work::kPlaces.pair;
+  if constexpr (Work::kShares) {
+    work.common = reinterpret_cast<CommonActs*>(shared + Shape::kWarps * ring_bytes<Unit, Shape>(p.n_blocks)) + warp;
+  }
   work.state = Work::One::make_state(j, static_cast<uint32_t>(__cvta_generic_to_shared(work.ring)) >> 24);
   set_rows<Work, kGated>(work, p, job, row);
   if (job.n_pairs != 0) work.start();
@@ -145,7 +161,8 @@ __global__ void __launch_bounds__(Shape::kWarps* kWarp) rows_kernel(const __grid
 template <typename Unit, uint32_t kTokens, bool kGated, typename Shape>
 void launch_rows(Shape, const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
   constexpr uint32_t kRows = Shape::kWarps * kRowsAtOnce * (kGated ? 1 : Shape::kStreams);
-  const uint32_t shared = Shape::kWarps * ring_bytes<Unit, Shape>(p.n_blocks);
+  const uint32_t acts = shares_acts<Unit, kTokens, Shape>() ? sizeof(CommonActs) : 0;
+  const uint32_t shared = Shape::kWarps * (ring_bytes<Unit, Shape>(p.n_blocks) + acts);
   const auto kernel = rows_kernel<Unit, kTokens, kGated, Shape>;
   if (shared > 47 * 1024) {
     cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),

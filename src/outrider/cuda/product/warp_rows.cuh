@@ -54,22 +54,26 @@ __host__ __device__ constexpr uint32_t ring_bytes(uint32_t n_blocks) {
   return (n_chunks < Shape::kStages ? n_chunks : Shape::kStages) * kStageBytes;
 }
 
-// Copies the first n_bytes of at most kMost of a row to `to`, where they start at (address mod 16), by eight threads.
-// `from` and `to` are the row's plus 16 * j.
-template <uint32_t kMost>
-__device__ __forceinline__ void copy_row(uint8_t* to, const uint8_t* from, uint32_t n_bytes, uint32_t j) {
+// Copies kBytes of a row to `to`, where they start at (address mod 16), by eight threads. `from` and `to` are the row's
+// plus 16 * j.
+template <uint32_t kBytes>
+__device__ __forceinline__ void copy_chunk(uint8_t* to, const uint8_t* from, uint32_t j) {
   const auto skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) & 15U);
   const uint8_t* aligned = from - skew;
-  const auto left = static_cast<int32_t>(skew + n_bytes - 16 * j);  // for this thread
-  if (n_bytes == kMost) {
+  const auto left = static_cast<int32_t>(skew + kBytes - 16 * j);  // for this thread
 #pragma unroll
-    for (uint32_t at = 0; at < kMost + 15; at += 16 * 8) {
-      if (at + 16 * 8 <= kMost || static_cast<int32_t>(at) < left) copy_async16(to + at, aligned + at);
-    }
-  } else {
-#pragma unroll 1
-    for (uint32_t at = 0; static_cast<int32_t>(at) < left; at += 16 * 8) copy_async16(to + at, aligned + at);
+  for (uint32_t at = 0; at < kBytes + 15; at += 16 * 8) {
+    if (at + 16 * 8 <= kBytes || static_cast<int32_t>(at) < left) copy_async16(to + at, aligned + at);
   }
+}
+// The same for the first n_bytes of at most kMost.
+template <uint32_t kMost>
+__device__ __forceinline__ void copy_row(uint8_t* to, const uint8_t* from, uint32_t n_bytes, uint32_t j) {
+  if (n_bytes == kMost) return copy_chunk<kMost>(to, from, j);
+  const auto skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) & 15U);
+  const auto left = static_cast<int32_t>(skew + n_bytes - 16 * j);
+#pragma unroll 1
+  for (uint32_t at = 0; static_cast<int32_t>(at) < left; at += 16 * 8) copy_async16(to + at, from - skew + at);
 }
 
 // The activations from a block on.
@@ -138,6 +142,18 @@ __device__ __forceinline__ Touched touch_acts(const ProductParams& p, uint32_t b
   return touched;
 }
 
+// Whether the activations of a stage are read, and put in order, once for the four rows of a warp, a thread a block,
+// and lie in shared memory beside its ring.
+struct CommonActs {
+  int32_t q[8 * kWarp];  // in pieces of kPiece words, a piece of all blocks together
+  float d[kWarp];
+  int32_t sums[kWarp];
+};
+template <typename Unit, uint32_t kTokens, typename Shape>
+constexpr bool shares_acts() {
+  return kTokens == 1 && Shape::kStreams == 1 && Shape::kChunk == kWarp && Unit::kBytes != 34;
+}
+
 // The products of this thread's rows with kTokens tokens: its lane of each.
 template <typename Unit, uint32_t kTokens, typename Shape>
 struct WarpRows {
@@ -152,11 +168,14 @@ struct WarpRows {
                                    : !Unit::kHasMin ? ActForm::kPlain
                                    : Unit::kHalves  ? ActForm::kSum16
                                                     : ActForm::kSum32;
+  static constexpr uint32_t kPiece = kForm == ActForm::kPaired ? 4 : 2;
+  static constexpr bool kShares = shares_acts<Unit, kTokens, Shape>();
   const ProductParams& p;
   const uint8_t* rows[kStreams];
   uint8_t* ring;  // of the warp, and there of this thread's first row
   uint32_t j;     // lane of the law
   typename One::State state;
+  CommonActs* common = nullptr;  // of the warp, where kShares
 
   __device__ __forceinline__ void issue(uint32_t slot, uint32_t chunk, uint32_t n_chunks) const {
     if (chunk < n_chunks) {
@@ -198,25 +217,109 @@ struct WarpRows {
   // After start().
   __device__ __forceinline__ void run(const uint32_t (&tokens)[kTokens], float (&lanes)[kStreams][kTokens]) const {
     const uint32_t n_chunks = chunks_of<Unit, Shape>(p.n_blocks);
+    const uint32_t n_whole = p.n_blocks / Shape::kChunk;
     Places at = places(0);
     uint32_t slot = 0;
+    [[maybe_unused]] BlockActs acts;  // of the chunk after this one
+    if constexpr (kShares) acts = load_common(tokens[0], 0, n_whole);
+    [[maybe_unused]] const uint8_t* next = rows[0] + 16 * j + Shape::kStages * kChunkBytes;
     for (uint32_t c = 0; c < n_chunks; ++c) {
       if constexpr (!kSteady) at = places(c);
       const uint8_t* stage = ring + slot * kStageBytes;
-      if constexpr (kTokens == 1) {
+      if constexpr (kShares) {
+        if (c < n_whole) {
+          store_common(acts);
+          acts = load_common(tokens[0], c + 1, n_whole);
+          wait_for_stage();  // and for everyone's common activations
+          compute_common(stage, at, lanes);
+        } else {
+          compute_rest(stage, at, c * Shape::kChunk, tokens[0], lanes);
+        }
+      } else if constexpr (kTokens == 1) {
         compute_one(stage, at, c * Shape::kChunk, tokens[0], lanes);
       } else {
         wait_for_stage();
         compute(stage, at, c * Shape::kChunk, tokens, lanes);
       }
       __syncwarp();  // everyone is done with the slot
-      issue(slot, c + Shape::kStages, n_chunks);
+      if (kStreams == 1 && c + Shape::kStages < n_whole) {
+        copy_chunk<kChunkBytes>(ring + slot * kStageBytes + 16 * j, next, j);
+        commit_async();
+        next += kChunkBytes;
+      } else {
+        issue(slot, c + Shape::kStages, n_chunks);
+      }
       slot = slot + 1 == Shape::kStages ? 0 : slot + 1;
     }
   }
+
   static __device__ __forceinline__ void wait_for_stage() {
     wait_async<Shape::kStages - 1>();
     __syncwarp();  // everyone's part of the chunk is there
+  }
+
+  // Common activations of a chunk: asked for by a thread a block, stored in order, used by the threads of four rows.
+  __device__ __forceinline__ BlockActs load_common(uint32_t token, uint32_t chunk, uint32_t n_whole) const {
+    BlockActs acts{};
+    if (chunk < n_whole) {
+      load_acts<kForm>(ActsAt::of<kForm>(p, token + chunk * Shape::kChunk + threadIdx.x % kWarp), 0, acts);
+    }
+    return acts;
+  }
+  __device__ __forceinline__ void store_common(BlockActs acts) const {
+    arrange_acts<kForm>(acts);
+    const uint32_t lane = threadIdx.x % kWarp;
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i += kPiece) {
+      int32_t* to = common->q + i * kWarp + lane * kPiece;
+      if constexpr (kPiece == 4) {
+        *reinterpret_cast<int4*>(to) = make_int4(acts.q[i], acts.q[i + 1], acts.q[i + 2], acts.q[i + 3]);
+      } else {
+        *reinterpret_cast<int2*>(to) = make_int2(acts.q[i], acts.q[i + 1]);
+      }
+    }
+    common->d[lane] = acts.d;
+    if constexpr (kForm == ActForm::kSum32) common->sums[lane] = acts.sum0;
+    if constexpr (kForm == ActForm::kSum16) common->sums[lane] = (acts.sum0 & 0xFFFF) | acts.sum1 << 16;
+  }
+  __device__ __forceinline__ void compute_common(const uint8_t* stage, const Places& at,
+                                                 float (&lanes)[kStreams][1]) const {
+    if constexpr (One::kRound == 8 && kChunkBytes % 8 == 0) {
+      if (p.row_bytes % 16 == 0) return compute_common_at(stage, even(at), lanes);
+    }
+    compute_common_at(stage, at, lanes);
+  }
+  __device__ __forceinline__ void compute_common_at(const uint8_t* stage, const Places& at,
+                                                    float (&lanes)[kStreams][1]) const {
+#pragma unroll
+    for (uint32_t i = 0; i < Shape::kChunk / 8; ++i) {
+      BlockActs acts;
+#pragma unroll
+      for (uint32_t u = 0; u < 8; u += kPiece) {
+        const int32_t* from = common->q + u * kWarp + (8 * i + j) * kPiece;
+        if constexpr (kPiece == 4) {
+          const int4 four = *reinterpret_cast<const int4*>(from);
+          acts.q[u] = four.x, acts.q[u + 1] = four.y, acts.q[u + 2] = four.z, acts.q[u + 3] = four.w;
+        } else {
+          const int2 two = *reinterpret_cast<const int2*>(from);
+          acts.q[u] = two.x, acts.q[u + 1] = two.y;
+        }
+      }
+      acts.d = common->d[8 * i + j];
+      if constexpr (kForm == ActForm::kSum32) acts.sum0 = common->sums[8 * i + j];
+      if constexpr (kForm == ActForm::kSum16) {
+        const int32_t sums = common->sums[8 * i + j];
+        acts.sum0 = static_cast<int16_t>(sums), acts.sum1 = sums >> 16;
+      }
+      join_one(stage, at, i, acts, lanes);
+    }
+  }
+  // Where rows are multiples of 16 bytes every chunk begins at a multiple of 8, and the shifts are constants.
+  __device__ __forceinline__ Places even(const Places& at) const {
+    Places even;
+#pragma unroll
+    for (uint32_t m = 0; m < kStreams; ++m) even.offset[m] = at.offset[m] & ~7U;
+    return even;
   }
 
   // The activations are asked for before the weights are waited for, and for two blocks at once.
@@ -225,20 +328,22 @@ struct WarpRows {
     const ActsAt acts_at = ActsAt::of<kForm>(p, token + first + j);
     if (first + Shape::kChunk <= p.n_blocks) {
       if constexpr (One::kRound == 8 && kChunkBytes % 8 == 0) {
-        if (p.row_bytes % 16 == 0) {  // then every chunk begins at a multiple of 8, and the shifts are constants
-          Places even;
-#pragma unroll
-          for (uint32_t m = 0; m < kStreams; ++m) even.offset[m] = at.offset[m] & ~7U;
-          return compute_whole(stage, even, acts_at, lanes);
-        }
+        if (p.row_bytes % 16 == 0) return compute_whole(stage, even(at), acts_at, lanes);
       }
       return compute_whole(stage, at, acts_at, lanes);
     }
+    compute_rest(stage, at, first, token, lanes);
+  }
+  // The end of a row.
+  __device__ __forceinline__ void compute_rest(const uint8_t* stage, const Places& at, uint32_t first, uint32_t token,
+                                               float (&lanes)[kStreams][1]) const {
+    const ActsAt acts_at = ActsAt::of<kForm>(p, token + first + j);
     wait_for_stage();
 #pragma unroll 1
     for (uint32_t i = 0; first + 8 * i + j < p.n_blocks; ++i) {
       BlockActs acts;
       load_acts<kForm>(acts_at, 8 * i, acts);
+      arrange_acts<kForm>(acts);
       join_one(stage, at, i, acts, lanes);
     }
   }
@@ -257,12 +362,14 @@ struct WarpRows {
         if (i != 0) load_acts<kForm>(acts_at, 8 * (i + u), acts[u]);
       }
 #pragma unroll
-      for (uint32_t u = 0; u < kBatch; ++u) join_one(stage, at, i + u, acts[u], lanes);
+      for (uint32_t u = 0; u < kBatch; ++u) {
+        arrange_acts<kForm>(acts[u]);
+        join_one(stage, at, i + u, acts[u], lanes);
+      }
     }
   }
-  __device__ __forceinline__ void join_one(const uint8_t* stage, const Places& at, uint32_t i, BlockActs& acts,
+  __device__ __forceinline__ void join_one(const uint8_t* stage, const Places& at, uint32_t i, const BlockActs& acts,
                                            float (&lanes)[kStreams][1]) const {
-    arrange_acts<kForm>(acts);
 #pragma unroll
     for (uint32_t m = 0; m < kStreams; ++m) {
       const uint32_t offset = at.offset[m] + i * kStepBytes;
