@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kDecodedRows = 4;
 constexpr uint32_t kDecodedTokens = 64;
-constexpr uint32_t kDecodedElems = 256;  // of a row at a time
+constexpr uint32_t kDecodedElems = 1024;  // of a row at a time
 
 struct DecodedTile {
   alignas(64) float w[kDecodedRows][kDecodedElems];
