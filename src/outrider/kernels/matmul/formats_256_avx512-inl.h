@@ -162,6 +162,7 @@ struct WideQ5K : GroupQ5K {
 };
 
 struct WideQ6K : GroupQ6K {
+  using Q6LayoutTag = void;
   static constexpr uint32_t kFewTokens = 6;
   static __m512i pair(const uint8_t* p, uint32_t j) noexcept {
     // Both blocks of a pair use the same nibble of 64 bytes in a row; their upper two bits come from 32 bytes.

@@ -6,7 +6,7 @@
 //   acc[b mod 8] = fma(float(isum_b), d_w * d_a, acc[b mod 8])     rising b; mins by a second fma right after
 // and the 8 lanes fold 0+4,1+5,2+6,3+7 -> 0+2,1+3 -> 0+1. F32, F16, BF16 weights and types without an integer kernel
 // use the f32 activations: element i joins lane i mod 32 by fma in rising i; lanes fold 16, 8, 4, 2, 1.
-// matmul_law.h has the product unit of each type. The functions keep no state, need up to 96 KiB of stack, and run
+// matmul_law.h has the product unit of each type. The functions keep no state, need up to 320 KiB of stack, and run
 // fastest on weights in 2 MiB pages, on activations aligned to 64 bytes and on at least 16 rows a call.
 #pragma once
 

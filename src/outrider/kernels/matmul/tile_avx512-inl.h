@@ -1,209 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// The AVX-512 VNNI kernel for several tokens: sixteen rows are the sixteen int32 of a register. A group of the rows is
-// unpacked and transposed once and then serves all tokens of the call, and block sums need no folding. The eight lanes
-// of matmul_law.h are eight registers for each token, kept in memory between groups. Two such tiles share each
-// activation that is spread over a register: with one, these loads and not the products are the limit (Zen 4).
-// Internal linkage.
+// The AVX-512 VNNI kernel for several tokens: sixteen rows are the sixteen int32 of a register, so that block sums need
+// no folding. Rows are unpacked once into a panel (tile_pack_avx512-inl.h) that serves all tokens of the call. Then,
+// for a few tokens at a time, the blocks of one lane of matmul_law.h join it one after the other: the lane stays in
+// registers. That matters twice on Zen 4: the lanes of many tokens do not fit the first-level cache, and a vector store
+// costs the products a cycle. Two tiles share each activation that is spread over a register. Internal linkage.
 #pragma once
 
-#include "outrider/kernels/matmul/rows_avx512-inl.h"
+#include "outrider/kernels/matmul/tile_pack_avx512-inl.h"
 
 namespace outrider::kernels {
 namespace {
 
-constexpr uint32_t kTileRows = 16;
-constexpr uint32_t kTileTokens = 64;  // 64 KiB of lanes in two tiles: unpacking once matters more than the first cache
+constexpr uint32_t kTileTokens = 64;
 constexpr uint32_t kMostTiles = 2;
+constexpr uint32_t kStepTokens = 4;  // times two tiles: eight sums and eight lanes
 
-// One group of sixteen rows; element r of every register belongs to row r.
-struct Tile {
-  __m512i codes[64];      // four codes of a row in each element; register 8 * block + quad
-  __m512 d[8], dm[8];     // only the first when a group has one scale
-  __m512 sc0[8], sc1[8];  // sub-scale of the block, or of its halves
-  __m512i sc_off[8];      // kHalf: -kOffset times the pair of sub-scales, as int16
-  __m512i mn[8];          // a pair of int16: the mins of the halves, kBlock: the same twice
+// What a unit of Panel has for each of kTokens tokens besides codes, ready to be spread:
+//   first           kOffset != 0: what sums begin with, -kOffset times the sum of q; of the first halves for kHalf
+//                   kMin != kNone: the sum of q as f32; for Min::kHalf the int16 of both halves
+//   second          as first, of the second halves
+template <uint32_t kTokens>
+struct TokenUnit {
+  float d[kTokens];
+  int32_t first[kTokens], second[kTokens];
+};
+constexpr uint32_t kTokenUnitWords = 3;
+
+// The tokens of a call, from some group on; kTokens units of a token step lie together.
+struct Tokens {
+  ActGroup acts[kTileTokens];
+  alignas(64) int32_t units[kTileTokens * kPanelUnits * kTokenUnitWords];
 };
 
-// In each 128-bit part: v[i] element j <- v[j] element i.
-inline void transpose_parts(__m512i& v0, __m512i& v1, __m512i& v2, __m512i& v3) noexcept {
-  const __m512i a = _mm512_unpacklo_epi32(v0, v1);
-  const __m512i b = _mm512_unpackhi_epi32(v0, v1);
-  const __m512i c = _mm512_unpacklo_epi32(v2, v3);
-  const __m512i d = _mm512_unpackhi_epi32(v2, v3);
-  v0 = _mm512_unpacklo_epi64(a, c);
-  v1 = _mm512_unpackhi_epi64(a, c);
-  v2 = _mm512_unpacklo_epi64(b, d);
-  v3 = _mm512_unpackhi_epi64(b, d);
-}
-
-// v[i] element j <- v[j] element i.
-inline void transpose(__m512i (&v)[16]) noexcept {
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) transpose_parts(v[i], v[i + 1], v[i + 2], v[i + 3]);
-    // Now part p of v[4 * i + j] holds column 4 * p + j of rows 4 * i to 4 * i + 3.
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    const __m512i a = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
-    const __m512i b = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xDD);
-    const __m512i c = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x88);
-    const __m512i d = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xDD);
-    v[j] = _mm512_shuffle_i32x4(a, c, 0x88);
-    v[8 + j] = _mm512_shuffle_i32x4(a, c, 0xDD);
-    v[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
-    v[12 + j] = _mm512_shuffle_i32x4(b, d, 0xDD);
-  }
-}
-
-// out[i] element r <- v[r] element i.
-inline void transpose(const __m256i (&v)[kTileRows], __m512i (&out)[8]) noexcept {
-  __m512i t[8];
-#pragma GCC unroll 8
-  for (int r = 0; r < 8; ++r) t[r] = _mm512_inserti64x4(_mm512_castsi256_si512(v[r]), v[r + 8], 1);
-#pragma GCC unroll 2
-  for (int r = 0; r < 8; r += 4) transpose_parts(t[r], t[r + 1], t[r + 2], t[r + 3]);
-  // Parts of t[4 * h + j]: column j of rows 4 * h to 4 * h + 3, column 4 + j of them, the same of the rows 8 further.
-  const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
-  const __m512i high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    out[j] = _mm512_permutex2var_epi64(t[j], low, t[4 + j]);
-    out[4 + j] = _mm512_permutex2var_epi64(t[j], high, t[4 + j]);
-  }
-}
-
-inline __m512 low_words(__m512i pairs) noexcept {
-  return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16));
-}
-inline __m512 high_words(__m512i pairs) noexcept { return _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 16)); }
-
-// Element r of v[i]: dword i of the 16 bytes at `at` of row r.
-inline void load_16_bytes(const uint8_t* const (&rows)[kTileRows], uint32_t at, __m512i (&v)[4]) noexcept {
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < 4; ++r) {
-    v[r] = _mm512_castsi128_si512(load_128(rows[r] + at));
-    v[r] = _mm512_inserti32x4(v[r], load_128(rows[r + 4] + at), 1);
-    v[r] = _mm512_inserti32x4(v[r], load_128(rows[r + 8] + at), 2);
-    v[r] = _mm512_inserti32x4(v[r], load_128(rows[r + 12] + at), 3);
-  }
-  transpose_parts(v[0], v[1], v[2], v[3]);
-}
-
-// Q4_K and Q5_K: the sixteen bytes that begin a block, of all rows at once.
-inline void pack_k4_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
-  __m512i v[4];  // d and dmin; the three dwords of numerics::k4_scale_min
-  load_16_bytes(rows, 0, v);
-  tile.d[0] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v[0]));
-  const __m512 dmin = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(v[0], 16)));
-  tile.dm[0] = _mm512_xor_ps(dmin, _mm512_set1_ps(-0.0F));
-  const __m512i six_bits = _mm512_set1_epi32(63);
-  const __m512i high_bits = _mm512_set1_epi32(48);
-  const auto mins = [](__m512i mn) { return _mm512_or_si512(mn, _mm512_slli_epi32(mn, 16)); };
-#pragma GCC unroll 4
-  for (uint32_t b = 0; b < 4; ++b) {
-    const __m512i scale = _mm512_srli_epi32(v[1], 8 * b);
-    const __m512i min = _mm512_srli_epi32(v[2], 8 * b);
-    const __m512i low = _mm512_srli_epi32(v[3], 8 * b);  // of scale and min of block b + 4
-    const __m512i nibble = _mm512_set1_epi32(15);
-    tile.sc0[b] = _mm512_cvtepi32_ps(_mm512_and_si512(scale, six_bits));
-    tile.mn[b] = mins(_mm512_and_si512(min, six_bits));
-    tile.sc0[b + 4] = _mm512_cvtepi32_ps(_mm512_or_si512(
-        _mm512_and_si512(low, nibble), _mm512_and_si512(_mm512_srli_epi32(scale, 2), high_bits)));
-    tile.mn[b + 4] = mins(_mm512_or_si512(_mm512_and_si512(_mm512_srli_epi32(low, 4), nibble),
-                                          _mm512_and_si512(_mm512_srli_epi32(min, 2), high_bits)));
-  }
-}
-
-template <typename Format>
-concept K4Scales = requires { typename Format::K4ScalesTag; };
-
-template <typename Format>
-inline void pack_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
-  __m256i d[kTileRows], dm[kTileRows], sc[kTileRows], mn[kTileRows];
-  alignas(64) float one_d[kTileRows];
-  alignas(64) float one_dm[kTileRows];
-  for (uint32_t r = 0; r < kTileRows; ++r) {
-    const GroupScales s = Format::scales(rows[r]);
-    d[r] = _mm256_castps_si256(s.d);
-    dm[r] = _mm256_castps_si256(s.dm);
-    sc[r] = s.sc;
-    mn[r] = s.mn;
-    _mm_store_ss(one_d + r, _mm256_castps256_ps128(s.d));
-    _mm_store_ss(one_dm + r, _mm256_castps256_ps128(s.dm));
-  }
-  __m512i columns[8];
-  if constexpr (Format::kBlocksApart) {
-    transpose(d, columns);
-    for (int b = 0; b < 8; ++b) tile.d[b] = _mm512_castsi512_ps(columns[b]);
-    if constexpr (Format::kMin != Min::kNone) {
-      transpose(dm, columns);
-      for (int b = 0; b < 8; ++b) tile.dm[b] = _mm512_castsi512_ps(columns[b]);
-    }
-  } else {
-    tile.d[0] = _mm512_load_ps(one_d);
-    tile.dm[0] = _mm512_load_ps(one_dm);
-  }
-  if constexpr (Format::kScale != SubScale::kNone) {
-    transpose(sc, columns);
-    for (int b = 0; b < 8; ++b) {
-      if constexpr (Format::kScale == SubScale::kBlock) {
-        tile.sc0[b] = _mm512_cvtepi32_ps(columns[b]);
-      } else {
-        tile.sc0[b] = low_words(columns[b]);
-        tile.sc1[b] = high_words(columns[b]);
-        tile.sc_off[b] = _mm512_mullo_epi16(columns[b], _mm512_set1_epi16(-Format::kOffset));
+template <typename Format, uint32_t kTokens>
+void fill_units(const ActGroup* acts, uint32_t n_groups, uint32_t n_left, uint32_t stride,
+                TokenUnit<kTokens>* units) noexcept {
+  for (uint32_t b = 0; b < 8; ++b) {
+    for (uint32_t g = 0; g < n_groups + (b < n_left ? 1 : 0); ++g) {
+      TokenUnit<kTokens>& unit = units[b * stride + g];
+      const uint32_t at = 8 * g + b;
+      for (uint32_t t = 0; t < kTokens; ++t) {
+        const ActGroup& act = acts[t];
+        unit.d[t] = act.d[at];
+        if constexpr (Format::kScale == SubScale::kHalf && Format::kOffset != 0) {
+          unit.first[t] = -Format::kOffset * act.sum16[2 * at];
+          unit.second[t] = -Format::kOffset * act.sum16[2 * at + 1];
+        } else if constexpr (Format::kMin == Min::kHalf) {
+          __builtin_memcpy(&unit.first[t], act.sum16 + 2 * at, 4);
+        } else if constexpr (Format::kMin != Min::kNone) {
+          const auto sum = static_cast<float>(act.sum32[at]);
+          __builtin_memcpy(&unit.first[t], &sum, 4);
+        } else if constexpr (Format::kOffset != 0) {
+          unit.first[t] = -Format::kOffset * act.sum32[at];
+        }
       }
     }
-  }
-  if constexpr (Format::kMin == Min::kBlock || Format::kMin == Min::kHalf) {
-    transpose(mn, columns);
-    for (int b = 0; b < 8; ++b) {
-      tile.mn[b] =
-          Format::kMin == Min::kHalf ? columns[b] : _mm512_or_si512(columns[b], _mm512_slli_epi32(columns[b], 16));
-    }
-  }
-}
-
-// Formats with 16-byte pieces of nibbles: pieces of four rows are transposed at a time, before they are split.
-template <typename Format>
-inline void pack_nibbles(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
-  const __m512i mask = _mm512_set1_epi8(15);
-#pragma GCC unroll 8
-  for (uint32_t piece = 0; piece < 8; ++piece) {
-    __m512i v[4];
-    load_16_bytes(rows, Format::nibbles_at(piece), v);
-#pragma GCC unroll 4
-    for (uint32_t quad = 0; quad < 4; ++quad) {
-      const __m512i low = _mm512_and_si512(v[quad], mask);
-      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(v[quad], 4), mask);
-      tile.codes[Format::low_column(piece) + quad] = Format::of_nibbles(low);
-      tile.codes[Format::high_column(piece) + quad] = Format::of_nibbles(high);
-    }
-  }
-}
-
-template <typename Format>
-concept NibblePieces = requires(__m512i v) {
-  Format::of_nibbles(v);
-};
-
-template <typename Format>
-inline void pack_tile(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
-  if constexpr (NibblePieces<Format>) {
-    pack_nibbles<Format>(rows, tile);
-  } else {
-    for (uint32_t j = 0; j < 4; ++j) {
-      __m512i v[kTileRows];
-#pragma GCC unroll 16
-      for (uint32_t r = 0; r < kTileRows; ++r) v[r] = Format::pair(rows[r], j);
-      transpose(v);
-#pragma GCC unroll 16
-      for (uint32_t i = 0; i < 16; ++i) tile.codes[16 * j + i] = v[i];
-    }
-  }
-  if constexpr (K4Scales<Format>) {
-    pack_k4_scales(rows, tile);
-  } else {
-    pack_scales<Format>(rows, tile);
   }
 }
 
@@ -214,78 +65,82 @@ inline __m512i spread(const void* p) noexcept {
   return _mm512_set1_epi32(value);
 }
 
-// dot[i][t] += the products of quads [kFrom, kTo) of block b.
+// dot[i][t] += the products of quads [kFrom, kTo) of a block, whose activations are at q[t] + at.
 template <uint32_t kTiles, uint32_t kTokens, uint32_t kFrom, uint32_t kTo>
-inline void join_quads(const Tile* tiles, uint32_t b, const ActGroup* acts, __m512i (&dot)[kTiles][kTokens]) noexcept {
+[[gnu::always_inline]] inline void join_quads(const __m512i (*codes)[kTiles], const int8_t* const (&q)[kTokens],
+                                              uint64_t at, __m512i (&dot)[kTiles][kTokens]) noexcept {
 #pragma GCC unroll 8
   for (uint32_t quad = kFrom; quad < kTo; ++quad) {
-    __m512i codes[kTiles];
-#pragma GCC unroll 2
-    for (uint32_t i = 0; i < kTiles; ++i) codes[i] = tiles[i].codes[8 * b + quad];
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < kTokens; ++t) {
-      const __m512i q = spread(acts[t].q + 32 * b + 4 * quad);
-#pragma GCC unroll 2
-      for (uint32_t i = 0; i < kTiles; ++i) dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], codes[i], q);
+      const __m512i v = spread(q[t] + at + 4 * quad);
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < kTiles; ++i) dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], codes[quad][i], v);
     }
   }
 }
 
-// float(isum) of matmul_law.h of block b. Sub-scales multiply in f32, where a product of 32-bit integers costs three
-// times as much (Zen 4): codes, scales and offsets keep every partial sum below 2^24 in the order taken, so all are
-// exact.
+template <typename Format>
+inline __m512i start_of(const int32_t* p) noexcept {
+  return Format::kOffset == 0 ? _mm512_setzero_si512() : spread(p);
+}
+
+// A unit of the panel joins its lane. Sub-scales multiply in f32, where a product of 32-bit integers costs three times
+// as much (Zen 4): codes, scales and offsets keep every partial sum below 2^24 in the order taken, so all are exact.
 template <typename Format, uint32_t kTiles, uint32_t kTokens>
-inline void block_sums(const Tile* tiles, uint32_t b, const ActGroup* acts, __m512 (&isum)[kTiles][kTokens]) noexcept {
+[[gnu::always_inline]] inline void join_block(const Panel<kTiles>& panel, uint32_t unit, uint32_t group,
+                                              const int8_t* const (&q)[kTokens], uint64_t at,
+                                              const TokenUnit<kTokens>& token,
+                                              __m512 (&lane)[kTiles][kTokens]) noexcept {
   __m512i dot[kTiles][kTokens];
-  if constexpr (Format::kScale == SubScale::kHalf) {
-#pragma GCC unroll 2
-    for (auto& dots : dot) {
+  __m512 isum[kTiles][kTokens];
+  const __m512i(*codes)[kTiles] = panel.codes[unit];
+  constexpr bool kHalves = Format::kScale == SubScale::kHalf;
 #pragma GCC unroll 4
-      for (__m512i& sum : dots) sum = _mm512_setzero_si512();
+  for (uint32_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < kTiles; ++i) dot[i][t] = start_of<Format>(token.first + t);
+  }
+  join_quads<kTiles, kTokens, 0, kHalves ? 4 : 8>(codes, q, at, dot);
+#pragma GCC unroll 4
+  for (uint32_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      isum[i][t] = _mm512_cvtepi32_ps(dot[i][t]);
+      if constexpr (Format::kScale != SubScale::kNone) isum[i][t] = _mm512_mul_ps(isum[i][t], panel.sc0[unit][i]);
     }
-    join_quads<kTiles, kTokens, 0, 4>(tiles, b, acts, dot);
+  }
+  if constexpr (kHalves) {
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < kTokens; ++t) {
-      const __m512i halves = spread(acts[t].sum16 + 2 * b);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < kTiles; ++i) dot[i][t] = start_of<Format>(token.second + t);
+    }
+    join_quads<kTiles, kTokens, 4, 8>(codes, q, at, dot);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
       for (uint32_t i = 0; i < kTiles; ++i) {
-        const __m512 first = _mm512_cvtepi32_ps(dot[i][t]);
-        if constexpr (Format::kOffset == 0) {
-          isum[i][t] = _mm512_mul_ps(first, tiles[i].sc0[b]);
+        isum[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), panel.sc1[unit][i], isum[i][t]);
+      }
+    }
+  }
+  const uint32_t head = Format::kBlocksApart ? unit : group;
+#pragma GCC unroll 4
+  for (uint32_t t = 0; t < kTokens; ++t) {
+    const __m512 d_a = _mm512_set1_ps(token.d[t]);
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      lane[i][t] = _mm512_fmadd_ps(isum[i][t], _mm512_mul_ps(panel.d[head][i], d_a), lane[i][t]);
+      if constexpr (Format::kMin != Min::kNone) {
+        __m512 msum;
+        if constexpr (Format::kMin == Min::kHalf) {
+          msum = _mm512_cvtepi32_ps(_mm512_madd_epi16(panel.mn_pair[unit][i], spread(token.first + t)));
         } else {
-          const __m512 offset = _mm512_cvtepi32_ps(_mm512_madd_epi16(tiles[i].sc_off[b], halves));
-          isum[i][t] = _mm512_fmadd_ps(first, tiles[i].sc0[b], offset);
+          msum = _mm512_castsi512_ps(spread(token.first + t));
+          if constexpr (Format::kMin == Min::kBlock) msum = _mm512_mul_ps(panel.mn[unit][i], msum);
         }
-        dot[i][t] = _mm512_setzero_si512();
-      }
-    }
-    join_quads<kTiles, kTokens, 4, 8>(tiles, b, acts, dot);
-#pragma GCC unroll 4
-    for (uint32_t t = 0; t < kTokens; ++t) {
-#pragma GCC unroll 2
-      for (uint32_t i = 0; i < kTiles; ++i) {
-        isum[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), tiles[i].sc1[b], isum[i][t]);
-      }
-    }
-  } else {
-    constexpr int kShift = Format::kOffset == 0 ? 0 : __builtin_ctz(Format::kOffset);
-    static_assert(Format::kOffset == 0 || Format::kOffset == 1 << kShift);
-#pragma GCC unroll 4
-    for (uint32_t t = 0; t < kTokens; ++t) {
-      __m512i start = _mm512_setzero_si512();
-      if constexpr (Format::kOffset != 0) {
-        start = _mm512_sub_epi32(start, _mm512_slli_epi32(spread(acts[t].sum32 + b), kShift));
-      }
-#pragma GCC unroll 2
-      for (uint32_t i = 0; i < kTiles; ++i) dot[i][t] = start;
-    }
-    join_quads<kTiles, kTokens, 0, 8>(tiles, b, acts, dot);
-#pragma GCC unroll 4
-    for (uint32_t t = 0; t < kTokens; ++t) {
-#pragma GCC unroll 2
-      for (uint32_t i = 0; i < kTiles; ++i) {
-        isum[i][t] = _mm512_cvtepi32_ps(dot[i][t]);
-        if constexpr (Format::kScale == SubScale::kBlock) isum[i][t] = _mm512_mul_ps(isum[i][t], tiles[i].sc0[b]);
+        lane[i][t] = _mm512_fmadd_ps(msum, _mm512_mul_ps(panel.dm[head][i], d_a), lane[i][t]);
       }
     }
   }
@@ -293,114 +148,185 @@ inline void block_sums(const Tile* tiles, uint32_t b, const ActGroup* acts, __m5
 
 using Lanes = __m512[kMostTiles][8];
 
-// n_blocks blocks of the tiles join the lanes of kTokens tokens.
+// Which groups of the rows are in a panel.
+struct Part {
+  uint32_t n_groups, n_left;  // whole groups; blocks of the group after them
+  bool is_first, is_last;
+  uint32_t unit_stride() const noexcept { return (n_groups + 1) | 1; }
+};
+
+// Asks the second-level cache for the rows of the next tiles, a few lines at a time while the products of these go on:
+// all at once would be more than the processor can have under way, and so many rows are too many streams for the
+// hardware.
+struct Ahead {
+  const uint8_t* at;
+  const uint8_t* end;
+  uint64_t bytes;  // at a time
+
+  void fetch() noexcept {
+    const uint8_t* stop = at + bytes < end ? at + bytes : end;
+    for (; at < stop; at += 64) _mm_prefetch(at, _MM_HINT_T1);
+  }
+};
+
+// Where the tiles' first token goes.
+struct Output {
+  float* out;
+  uint64_t stride;
+  __mmask16 mask[kMostTiles];
+};
+
+// The blocks of a panel join the lanes of kTokens tokens.
 template <typename Format, uint32_t kTiles, uint32_t kTokens>
-inline void join_tile(const Tile* tiles, uint32_t n_blocks, const ActGroup* acts, Lanes* lanes) noexcept {
-  for (uint32_t b = 0; b < n_blocks; ++b) {
-    const uint32_t at = Format::kBlocksApart ? b : 0;
-    __m512 isum[kTiles][kTokens];
-    block_sums<Format, kTiles, kTokens>(tiles, b, acts, isum);
+void join_panel(const Panel<kTiles>& panel, const Part& part, const ActGroup* acts, const void* token_units,
+                Lanes* lanes, const Output& output, Ahead& ahead) noexcept {
+  const int8_t* q[kTokens];
+#pragma GCC unroll 4
+  for (uint32_t t = 0; t < kTokens; ++t) q[t] = acts[t].q;
+  const auto* units = static_cast<const TokenUnit<kTokens>*>(token_units);
+  for (uint32_t b = 0; b < 8; ++b) {
+    ahead.fetch();
+    __m512 lane[kTiles][kTokens];
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < kTokens; ++t) {
-      const __m512 d_a = _mm512_set1_ps(acts[t].d[b]);
-#pragma GCC unroll 2
-      for (uint32_t i = 0; i < kTiles; ++i) {
-        const Tile& tile = tiles[i];
-        __m512 lane = _mm512_fmadd_ps(isum[i][t], _mm512_mul_ps(tile.d[at], d_a), lanes[t][i][b]);
-        if constexpr (Format::kMin != Min::kNone) {
-          __m512i msum;
-          if constexpr (Format::kMin == Min::kFloat) {
-            msum = spread(acts[t].sum32 + b);
-          } else {
-            msum = _mm512_madd_epi16(tile.mn[b], spread(acts[t].sum16 + 2 * b));
-          }
-          lane = _mm512_fmadd_ps(_mm512_cvtepi32_ps(msum), _mm512_mul_ps(tile.dm[at], d_a), lane);
-        }
-        lanes[t][i][b] = lane;
-      }
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < kTiles; ++i) lane[i][t] = part.is_first ? _mm512_setzero_ps() : lanes[t][i][b];
+    }
+    const uint32_t n_groups = part.n_groups + (b < part.n_left ? 1 : 0);
+    for (uint32_t g = 0; g < n_groups; ++g) {
+      const uint32_t unit = b * panel.stride + g;
+      join_block<Format, kTiles, kTokens>(panel, unit, g, q, 256 * g + 32 * b, units[unit], lane);
+    }
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < kTiles; ++i) lanes[t][i][b] = lane[i][t];
     }
   }
-}
-
-template <typename Format, uint32_t kTiles>
-void join_tokens(const Tile* tiles, uint32_t n_blocks, const ActGroup* acts, Lanes* lanes, uint32_t n) noexcept {
-  uint32_t t = 0;
-  for (; t + 4 <= n; t += 4) join_tile<Format, kTiles, 4>(tiles, n_blocks, acts + t, lanes + t);
-  switch (n - t) {
-    case 3:
-      join_tile<Format, kTiles, 3>(tiles, n_blocks, acts + t, lanes + t);
-      break;
-    case 2:
-      join_tile<Format, kTiles, 2>(tiles, n_blocks, acts + t, lanes + t);
-      break;
-    case 1:
-      join_tile<Format, kTiles, 1>(tiles, n_blocks, acts + t, lanes + t);
-      break;
-    default:
-      break;
-  }
-}
-
-// kTiles times sixteen rows (or n_rows in all, the others repeat the last) for tokens [first, first + n), n <=
-// kTileTokens.
-template <typename Format, uint32_t kTiles>
-void run_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t first, uint32_t n) noexcept {
-  const uint32_t n_groups = args.weights.k / 256;
-  const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
-  const uint8_t* rows[kTiles][kTileRows];
-  for (uint32_t r = 0; r < kTiles * kTileRows; ++r) {
-    const uint64_t at = row + (r < n_rows ? r : n_rows - 1);
-    rows[r / kTileRows][r % kTileRows] =
-        reinterpret_cast<const uint8_t*>(args.weights.data) + at * args.weights.row_bytes;
-  }
-  ActGroup acts[kTileTokens];
-  Lanes lanes[kTileTokens];
-  for (uint32_t t = 0; t < n; ++t) {
-    acts[t] = act_of(args, first + t);
+  if (!part.is_last) return;
+  for (uint32_t t = 0; t < kTokens; ++t) {
     for (uint32_t i = 0; i < kTiles; ++i) {
-      for (__m512& lane : lanes[t][i]) lane = _mm512_setzero_ps();
-    }
-  }
-  // The next tiles come to the second-level cache meanwhile: so many rows are too many streams for the hardware.
-  const uint64_t next = row + kTiles * kTileRows < args.row_end ? kTiles * kTileRows * args.weights.row_bytes : 0;
-  Tile tiles[kTiles];
-  for (uint32_t g = 0; g < n_groups; ++g) {
-    for (uint32_t i = 0; i < kTiles; ++i) {
-      for (uint32_t r = 0; next != 0 && r < kTileRows; ++r) prefetch_group<Format::kBytes>(rows[i][r] + next);
-      pack_tile<Format>(rows[i], tiles[i]);
-      for (const uint8_t*& p : rows[i]) p += Format::kBytes;
-    }
-    join_tokens<Format, kTiles>(tiles, 8, acts, lanes, n);
-    for (uint32_t t = 0; t < n; ++t) acts[t] = act_at(acts[t], 1);
-  }
-  if (n_left != 0) {
-    for (uint32_t i = 0; i < kTiles; ++i) {
-      uint8_t padded[kTileRows][Format::kBytes] = {};
-      const uint8_t* padded_rows[kTileRows];
-      for (uint32_t r = 0; r < kTileRows; ++r) {
-        __builtin_memcpy(padded[r], rows[i][r], Format::kBytes / 8 * n_left);
-        padded_rows[r] = padded[r];
-      }
-      pack_tile<Format>(padded_rows, tiles[i]);
-    }
-    join_tokens<Format, kTiles>(tiles, n_left, acts, lanes, n);
-  }
-  for (uint32_t i = 0; i < kTiles; ++i) {
-    const uint32_t n_own = n_rows - i * kTileRows < kTileRows ? n_rows - i * kTileRows : kTileRows;
-    const auto mask = static_cast<__mmask16>((1U << n_own) - 1);
-    for (uint32_t t = 0; t < n; ++t) {
       const __m512(&l)[8] = lanes[t][i];
       const __m512 even = _mm512_add_ps(_mm512_add_ps(l[0], l[4]), _mm512_add_ps(l[2], l[6]));
       const __m512 odd = _mm512_add_ps(_mm512_add_ps(l[1], l[5]), _mm512_add_ps(l[3], l[7]));
-      float* out = args.out + (first + t) * args.out_stride + row + i * kTileRows;
-      _mm512_mask_storeu_ps(out, mask, _mm512_add_ps(even, odd));
+      _mm512_mask_storeu_ps(output.out + t * output.stride + i * kTileRows, output.mask[i], _mm512_add_ps(even, odd));
     }
   }
 }
 
-// A format may give nibbles_at(i), where piece i of 16 bytes of nibbles lies in a group; low_column(i) and
-// high_column(i), the first of the four Tile::codes that its low and high nibbles make; of_nibbles(v), the unsigned
-// codes of nibbles.
+template <uint32_t kN>
+struct Count {
+  static constexpr uint32_t value = kN;
+};
+
+// Cuts n tokens into steps: work(first, Count<number>).
+template <typename Work>
+void token_steps(uint32_t n, Work work) noexcept {
+  static_assert(kStepTokens == 4);
+  uint32_t t = 0;
+  for (; t + 4 <= n; t += 4) work(t, Count<4>());
+  if (n - t == 3) work(t, Count<3>());
+  if (n - t == 2) work(t, Count<2>());
+  if (n - t == 1) work(t, Count<1>());
+}
+
+// The first n_bytes of a group of the rows, zeros after them.
+template <typename Format>
+Rows padded(const Rows& from, uint32_t n_bytes, uint8_t (&to)[kTileRows][Format::kBytes]) noexcept {
+  Rows rows;
+  for (uint32_t r = 0; r < kTileRows; ++r) {
+    __builtin_memcpy(to[r], from[r], n_bytes);
+    __builtin_memset(to[r] + n_bytes, 0, Format::kBytes - n_bytes);
+    rows.row[r] = to[r];
+  }
+  return rows;
+}
+
+// Packs a part of the rows, which then begin behind it.
+template <typename Format, uint32_t kTiles>
+void pack_panel(Rows (&rows)[kTiles], const Part& part, Panel<kTiles>& panel) noexcept {
+  panel.stride = part.unit_stride();
+  for (uint32_t g = 0; g < part.n_groups; ++g) {
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      pack_tile<Format, kTiles>(rows[i], {panel, g, i, panel.stride});
+      for (const uint8_t*& p : rows[i].row) p += Format::kBytes;
+    }
+  }
+  if (part.n_left == 0) return;
+  for (uint32_t i = 0; i < kTiles; ++i) {
+    uint8_t padding[kTileRows][Format::kBytes];
+    pack_tile<Format, kTiles>(padded<Format>(rows[i], Format::kBytes / 8 * part.n_left, padding),
+                              {panel, part.n_groups, i, panel.stride});
+  }
+}
+
+// The units of n tokens from `first` on for a part that begins with `group`.
+template <typename Format>
+void fill_tokens(const MatmulArgs& args, uint32_t first, uint32_t n, const Part& part, uint32_t group,
+                 Tokens& tokens) noexcept {
+  for (uint32_t t = 0; t < n; ++t) tokens.acts[t] = act_at(act_of(args, first + t), group);
+  token_steps(n, [&](uint32_t t, auto count) {
+    constexpr uint32_t kTokens = decltype(count)::value;
+    auto* units = reinterpret_cast<TokenUnit<kTokens>*>(tokens.units + t * kPanelUnits * kTokenUnitWords);
+    fill_units<Format, kTokens>(tokens.acts + t, part.n_groups, part.n_left, part.unit_stride(), units);
+  });
+}
+
+// The part of the rows that begins with `group`; `apart`: rows may end inside a group.
+inline Part part_of(const MatmulArgs& args, bool apart, uint32_t group) noexcept {
+  const uint32_t all = args.weights.k / 256;
+  const uint32_t n = all - group < kPanelGroups ? all - group : kPanelGroups;
+  const bool is_last = group + n == all;
+  return {n, apart && is_last ? args.weights.k / 32 % 8 : 0, group == 0, is_last};
+}
+
+// For the rows from `row` on, while the tiles before them serve n tokens.
+inline Ahead ahead_of(const MatmulArgs& args, uint32_t row, uint32_t n) noexcept {
+  const uint32_t n_left = row < args.row_end ? args.row_end - row : 0;
+  const uint64_t n_rows = n_left < kMostTiles * kTileRows ? n_left : kMostTiles * kTileRows;
+  const uint64_t n_panels = (args.weights.k / 256 + kPanelGroups - 1) / kPanelGroups;
+  const uint64_t n_times = n_panels * ((n + kStepTokens - 1) / kStepTokens) * 8;
+  const auto* at = reinterpret_cast<const uint8_t*>(args.weights.data) + row * args.weights.row_bytes;
+  const uint64_t bytes = n_rows * args.weights.row_bytes;
+  return {at, at + bytes, n_times == 0 ? 0 : (bytes / n_times + 63) / 64 * 64};
+}
+
+// n_rows rows from `row` on, at most kTiles tiles, for n tokens from `first` on. `tokens` is filled in already when one
+// panel holds the whole rows.
+template <typename Format, uint32_t kTiles>
+[[gnu::noinline]] void run_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t first, uint32_t n,
+                                Tokens& tokens) noexcept {
+  Rows rows[kTiles];  // those past the last are the last again
+  for (uint32_t r = 0; r < kTiles * kTileRows; ++r) {
+    const uint64_t at = row + (r < n_rows ? r : n_rows - 1);
+    rows[r / kTileRows].row[r % kTileRows] =
+        reinterpret_cast<const uint8_t*>(args.weights.data) + at * args.weights.row_bytes;
+  }
+  Output output = {args.out + first * args.out_stride + row, args.out_stride, {}};
+  for (uint32_t i = 0; i < kTiles; ++i) {
+    const uint32_t n_own = n_rows - i * kTileRows < kTileRows ? n_rows - i * kTileRows : kTileRows;
+    output.mask[i] = static_cast<__mmask16>((1U << n_own) - 1);
+  }
+  Ahead ahead = ahead_of(args, row + kTiles * kTileRows, n);
+  Panel<kTiles> panel;
+  Lanes lanes[kTileTokens];
+  bool is_last = false;
+  for (uint32_t group = 0; !is_last; group += kPanelGroups) {
+    const Part part = part_of(args, Format::kBlocksApart, group);
+    is_last = part.is_last;
+    const bool is_all = part.is_first && part.is_last;
+    if (!is_all) fill_tokens<Format>(args, first, n, part, group, tokens);
+    pack_panel<Format, kTiles>(rows, part, panel);
+    token_steps(n, [&](uint32_t t, auto count) {
+      constexpr uint32_t kTokens = decltype(count)::value;
+      Output at = output;
+      at.out += t * output.stride;
+      join_panel<Format, kTiles, kTokens>(panel, part, tokens.acts + t,
+                                          tokens.units + t * kPanelUnits * kTokenUnitWords, lanes + (is_all ? 0 : t),
+                                          at, ahead);
+    });
+  }
+}
 
 // Few tokens go row by row; more, and very long rows, go by tiles.
 template <typename Format>
@@ -409,14 +335,17 @@ void run_matmul(const MatmulArgs& args) noexcept {
     run_rows<Format, Format::kFewTokens>(args);
     return;
   }
+  Tokens tokens;
   for (uint32_t first = 0; first < args.n_tokens; first += kTileTokens) {
     const uint32_t n = args.n_tokens - first < kTileTokens ? args.n_tokens - first : kTileTokens;
+    const Part part = part_of(args, Format::kBlocksApart, 0);
+    if (part.is_last) fill_tokens<Format>(args, first, n, part, 0, tokens);
     for (uint32_t row = args.row_begin; row < args.row_end; row += kMostTiles * kTileRows) {
       const uint32_t n_rows = args.row_end - row < kMostTiles * kTileRows ? args.row_end - row : kMostTiles * kTileRows;
       if (n_rows > kTileRows) {
-        run_tile<Format, 2>(args, row, n_rows, first, n);
+        run_tile<Format, kMostTiles>(args, row, n_rows, first, n, tokens);
       } else {
-        run_tile<Format, 1>(args, row, n_rows, first, n);
+        run_tile<Format, 1>(args, row, n_rows, first, n, tokens);
       }
     }
   }
