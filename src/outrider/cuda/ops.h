@@ -48,7 +48,8 @@ void quantize_act(const float* x, uint64_t x_stride, uint32_t n_rows, uint32_t k
 
 // One weight matrix of a launch, or one expert of it, and the tokens that take part. Output row of its token i:
 // pair_begin + i. `weights` is 16-byte aligned and stored as in the file, row after row; bytes up to the next multiple
-// of 16 past its last row are readable.
+// of 16 past its last row are readable. Where most experts have one token, a job for each pair is the fastest, those of
+// an expert side by side: all but the first read its weights from the L2.
 struct ProductJob {
   const std::byte* weights = nullptr;
   const std::byte* gate = nullptr;  // gated products: same shape and type as `weights` (up)
@@ -72,6 +73,8 @@ struct ProductArgs {
   // The jobs, their weights and token_rows do not come from the launch before this one on the stream (nor from one
   // before that which may still run), so reading them may begin while it runs. All else is read when it is done.
   bool ahead = false;
+  // Other launches run beside this one and fill the device with it. Chooses the kernel of one token, never a bit.
+  bool beside = false;
   // product_scratch_bytes() of device memory, 128-byte aligned, where more than 64 tokens are laid out for the tiles of
   // compute capability 9.0; or nullptr: tiles that need none. `is_scratch_made`: the product before this one on the
   // stream had the same scratch, x, k, token_rows, most_pairs and pairs of each job (gate and up; q, k and v).

@@ -15,23 +15,45 @@ namespace {
 using format::TensorType;
 
 // How a layer goes.
-enum class Way : uint8_t { kGatedOnly, kDownOnly, kTwo, kTwoDownAhead, kTwoAhead, kHanded, kHandedAhead };
+enum class Way : uint8_t {
+  kGatedOnly,
+  kDownOnly,
+  kGatedAhead,
+  kDownAhead,
+  kGatedFree,  // launches that do not depend on each other, on kStreams streams
+  kDownFree,
+  kBothFree,
+  kTwo,
+  kTwoDownAhead,
+  kTwoAhead,
+  kHanded,
+  kHandedAhead
+};
+constexpr bool is_gated_only(Way way) {
+  return way == Way::kGatedOnly || way == Way::kGatedAhead || way == Way::kGatedFree;
+}
+constexpr bool is_down_only(Way way) {
+  return way == Way::kDownOnly || way == Way::kDownAhead || way == Way::kDownFree;
+}
+constexpr bool is_free(Way way) { return way == Way::kGatedFree || way == Way::kDownFree || way == Way::kBothFree; }
+constexpr uint32_t kStreams = 8;
 
 struct LayerShape {
   uint32_t n_experts, d_model, d_ff;  // experts that have tokens
   std::vector<uint32_t> pair_rows;    // row of x of each (token, expert) pair, experts one after the other
   std::vector<uint32_t> n_pairs;      // of each expert
   uint32_t n_tokens;
+  bool has_job_a_pair = false;  // else a job for each expert
 };
 
 std::string name_of(const LayerShape& s) {
   return std::to_string(s.n_experts) + " of " + std::to_string(s.d_model) + "x" + std::to_string(s.d_ff) + " tokens " +
-         std::to_string(s.n_tokens);
+         std::to_string(s.n_tokens) + (s.has_job_a_pair ? " a job a pair" : "");
 }
 
 // All tokens with the same experts.
 LayerShape same_experts(uint32_t n_used, uint32_t d_model, uint32_t d_ff, uint32_t n_tokens) {
-  LayerShape s{n_used, d_model, d_ff, {}, std::vector<uint32_t>(n_used, n_tokens), n_tokens};
+  LayerShape s{n_used, d_model, d_ff, {}, std::vector<uint32_t>(n_used, n_tokens), n_tokens, false};
   for (uint32_t i = 0; i < n_used * n_tokens; ++i) s.pair_rows.push_back(i % n_tokens);
   return s;
 }
@@ -46,7 +68,7 @@ LayerShape drawn_experts(uint32_t n_experts, uint32_t n_used, uint32_t d_model, 
       list.push_back(token), --left;
     }
   }
-  LayerShape s{0, d_model, d_ff, {}, {}, n_tokens};
+  LayerShape s{0, d_model, d_ff, {}, {}, n_tokens, false};
   for (const std::vector<uint32_t>& list : rows) {
     if (list.empty()) continue;
     ++s.n_experts;
@@ -64,30 +86,31 @@ class Layers {
         shape_(shape),
         n_pairs_(shape.pair_rows.size()),
         x_(bench, shape.n_tokens, shape.d_model),
-        hidden_(bench, static_cast<uint32_t>(n_pairs_), shape.d_ff),
-        out_(n_pairs_ * shape.d_model * 4),
+        out_(kStreams * n_pairs_ * shape.d_model * 4),
         pair_rows_(n_pairs_ * 4) {
+    for (uint32_t s = 0; s < kStreams; ++s) hidden_.emplace_back(bench, static_cast<uint32_t>(n_pairs_), shape.d_ff);
     in_bytes_ = static_cast<uint64_t>(shape.d_ff) * format::row_bytes(type, shape.d_model);
     down_bytes_ = static_cast<uint64_t>(shape.d_model) * format::row_bytes(type, shape.d_ff);
     n_layers_ = kRotate / layer_bytes();
-    jobs_ = DeviceBuffer(2 * n_layers_ * shape.n_experts * sizeof(ProductJob));
+    n_jobs_ = shape.has_job_a_pair ? static_cast<uint32_t>(n_pairs_) : shape.n_experts;
+    jobs_ = DeviceBuffer(2 * n_layers_ * n_jobs_ * sizeof(ProductJob));
     handed_ = DeviceBuffer(n_layers_ * n_pairs_ * shape.d_ff * 4);
     cuda_check(cudaMemcpy(pair_rows_.data(), shape.pair_rows.data(), n_pairs_ * 4, cudaMemcpyHostToDevice), "copy");
     upload_jobs();
     GatedArgs& in = args_.in;
-    in.in.type = type, in.in.n_rows = shape.d_ff, in.in.k = shape.d_model, in.in.n_jobs = shape.n_experts;
-    in.in.x = x_.view(), in.in.token_rows = pair_rows_.as<uint32_t>(), in.hidden = hidden_.rows();
+    in.in.type = type, in.in.n_rows = shape.d_ff, in.in.k = shape.d_model, in.in.n_jobs = n_jobs_;
+    in.in.x = x_.view(), in.in.token_rows = pair_rows_.as<uint32_t>();
     ProductArgs& down = args_.down;
-    down.type = type, down.n_rows = shape.d_model, down.k = shape.d_ff, down.n_jobs = shape.n_experts;
-    down.x = hidden_.view(), down.out = out_.as<float>(), down.out_stride = shape.d_model;
+    down.type = type, down.n_rows = shape.d_model, down.k = shape.d_ff, down.n_jobs = n_jobs_;
+    down.x = hidden_[0].view(), down.out_stride = shape.d_model;
   }
 
   uint64_t n_layers() const { return n_layers_; }
   uint64_t layer_bytes() const { return shape_.n_experts * (2 * in_bytes_ + down_bytes_); }
   uint64_t bytes_of(Way way) const {
-    const uint64_t bytes = way == Way::kGatedOnly  ? 2 * in_bytes_
-                           : way == Way::kDownOnly ? down_bytes_
-                                                   : 2 * in_bytes_ + down_bytes_;
+    const uint64_t bytes = is_gated_only(way)  ? 2 * in_bytes_
+                           : is_down_only(way) ? down_bytes_
+                                               : 2 * in_bytes_ + down_bytes_;
     return bytes * shape_.n_experts;
   }
 
@@ -97,7 +120,8 @@ class Layers {
       if (way >= Way::kHanded) {
         cuda_check(cudaMemsetAsync(handed_.data(), 0xFF, handed_.n_bytes(), bench_.stream.get()), "cudaMemsetAsync");
       }
-      for (uint64_t i = 0; i < n_layers_; ++i) queue(way, most_pairs, i, same ? 0 : i);
+      if (is_free(way)) return queue_free(way, most_pairs);
+      for (uint64_t i = 0; i < n_layers_; ++i) queue(way, most_pairs, i, same ? 0 : i, 0);
     });
   }
 
@@ -110,27 +134,46 @@ class Layers {
         uint32_t begin = 0;
         for (uint32_t i = 0; i < shape_.n_experts; begin += shape_.n_pairs[i++]) {
           const std::byte* at = bench_.noise.data() + (layer * shape_.n_experts + i) * slab;
-          jobs.push_back(
-              {is_down ? at + 2 * in_bytes_ : at, is_down ? nullptr : at + in_bytes_, begin, shape_.n_pairs[i]});
+          const uint32_t each = shape_.has_job_a_pair ? 1 : shape_.n_pairs[i];
+          for (uint32_t pair = 0; pair < shape_.n_pairs[i]; pair += each) {
+            jobs.push_back({is_down ? at + 2 * in_bytes_ : at, is_down ? nullptr : at + in_bytes_, begin + pair, each});
+          }
         }
       }
     }
     cuda_check(cudaMemcpy(jobs_.data(), jobs.data(), jobs_.n_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
   }
-  void queue(Way way, uint32_t most_pairs, uint64_t layer, uint64_t weights_of) {
-    const cudaStream_t stream = bench_.stream.get();
+  // Launch after launch on stream after stream.
+  void queue_free(Way way, uint32_t most_pairs) {
+    events_[0].record(bench_.stream);
+    for (uint32_t s = 1; s < kStreams; ++s) events_[0].make_wait(streams_[s]);
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < n_layers_; ++i) {
+      if (way != Way::kDownFree) queue(Way::kGatedFree, most_pairs, i, i, n++ % kStreams);
+      if (way != Way::kGatedFree) queue(Way::kDownFree, most_pairs, i, i, n++ % kStreams);
+    }
+    for (uint32_t s = 1; s < kStreams; ++s) {
+      events_[s].record(streams_[s]);
+      events_[s].make_wait(bench_.stream);
+    }
+  }
+  void queue(Way way, uint32_t most_pairs, uint64_t layer, uint64_t weights_of, uint64_t on) {
+    const cudaStream_t stream = on == 0 ? bench_.stream.get() : streams_[on].get();
     ExpertLayerArgs args = args_;
-    args.in.in.jobs = jobs_.as<ProductJob>() + weights_of * shape_.n_experts;
-    args.down.jobs = jobs_.as<ProductJob>() + (n_layers_ + weights_of) * shape_.n_experts;
+    args.in.in.jobs = jobs_.as<ProductJob>() + weights_of * n_jobs_;
+    args.down.jobs = jobs_.as<ProductJob>() + (n_layers_ + weights_of) * n_jobs_;
     args.in.in.most_pairs = args.down.most_pairs = most_pairs;
-    args.in.in.ahead = way == Way::kTwoAhead || way == Way::kHandedAhead;
-    args.down.ahead = way == Way::kTwoDownAhead || way == Way::kTwoAhead;
+    args.in.in.ahead = way == Way::kTwoAhead || way == Way::kHandedAhead || way == Way::kGatedAhead || is_free(way);
+    args.down.ahead = way == Way::kTwoDownAhead || way == Way::kTwoAhead || way == Way::kDownAhead || is_free(way);
+    args.in.in.beside = args.down.beside = is_free(way);
+    args.in.hidden = hidden_[on].rows();
+    args.down.out = out_.as<float>() + on * n_pairs_ * shape_.d_model;
     if (way == Way::kHanded || way == Way::kHandedAhead) {
       args.handed = handed_.as<float>() + layer * n_pairs_ * shape_.d_ff;
       return expert_layer(args, stream);
     }
-    if (way != Way::kDownOnly) gated_product(args.in, stream);
-    if (way != Way::kGatedOnly) product(args.down, stream);
+    if (!is_down_only(way)) gated_product(args.in, stream);
+    if (!is_gated_only(way)) product(args.down, stream);
   }
 
   const Bench& bench_;
@@ -138,14 +181,18 @@ class Layers {
   uint64_t n_pairs_;
   uint64_t in_bytes_ = 0, down_bytes_ = 0;
   uint64_t n_layers_ = 0;
-  Acts x_, hidden_;
+  uint32_t n_jobs_ = 0;
+  Acts x_;
+  std::vector<Acts> hidden_;  // of each stream
   DeviceBuffer out_, pair_rows_, jobs_, handed_;
+  std::array<Stream, kStreams> streams_;  // the first is unused: the bench's own
+  std::array<Event, kStreams> events_;
   ExpertLayerArgs args_;
 };
 
 void bench_layer(const Bench& bench, const LayerShape& shape, std::span<const TensorType> types,
                  std::span<const std::pair<Way, const char*>> ways, bool with_cached) {
-  const uint32_t most = *std::max_element(shape.n_pairs.begin(), shape.n_pairs.end());
+  const uint32_t most = shape.has_job_a_pair ? 1 : *std::max_element(shape.n_pairs.begin(), shape.n_pairs.end());
   for (const TensorType type : types) {
     const uint32_t block = format::type_info(type).block_elems;
     if (shape.d_model % block != 0 || shape.d_ff % block != 0) continue;
@@ -200,13 +247,18 @@ void bench_floor(const Bench& bench, const LayerShape& shape, TensorType type) {
 }  // namespace
 
 void bench_experts(const Bench& bench) {
-  constexpr std::array<std::pair<Way, const char*>, 7> kWays = {{{Way::kGatedOnly, "gate+up"},
-                                                                 {Way::kDownOnly, "down"},
-                                                                 {Way::kTwo, "two launches"},
-                                                                 {Way::kTwoDownAhead, "two launches down ahead"},
-                                                                 {Way::kTwoAhead, "two launches both ahead"},
-                                                                 {Way::kHanded, "handed over"},
-                                                                 {Way::kHandedAhead, "handed over ahead"}}};
+  constexpr std::array<std::pair<Way, const char*>, 12> kWays = {{{Way::kGatedOnly, "gate+up"},
+                                                                  {Way::kDownOnly, "down"},
+                                                                  {Way::kGatedAhead, "gate+up ahead"},
+                                                                  {Way::kDownAhead, "down ahead"},
+                                                                  {Way::kGatedFree, "gate+up independent"},
+                                                                  {Way::kDownFree, "down independent"},
+                                                                  {Way::kBothFree, "gate+up and down independent"},
+                                                                  {Way::kTwo, "two launches"},
+                                                                  {Way::kTwoDownAhead, "two launches down ahead"},
+                                                                  {Way::kTwoAhead, "two launches both ahead"},
+                                                                  {Way::kHanded, "handed over"},
+                                                                  {Way::kHandedAhead, "handed over ahead"}}};
   const LayerShape eight = same_experts(8, 2048, 768, 1);
   const LayerShape ten = same_experts(10, 2560, 640, 1);
   const LayerShape drawn = drawn_experts(128, 8, 2048, 768, 8);
@@ -215,8 +267,11 @@ void bench_experts(const Bench& bench) {
   }
   bench_layer(bench, eight, kMainTypes, kWays, true);
   bench_layer(bench, ten, kMainTypes, kWays, true);
-  bench_layer(bench, same_experts(8, 2048, 768, 4), kMainTypes, std::span(kWays).subspan(2), false);
-  bench_layer(bench, drawn, kMainTypes, std::span(kWays).subspan(2), false);
+  bench_layer(bench, same_experts(8, 2048, 768, 4), kMainTypes, std::span(kWays).subspan(7), false);
+  bench_layer(bench, drawn, kMainTypes, std::span(kWays).subspan(7), false);
+  LayerShape by_pair = drawn;
+  by_pair.has_job_a_pair = true;
+  bench_layer(bench, by_pair, kMainTypes, std::span(kWays).subspan(7), false);
 }
 
 }  // namespace outrider::cuda

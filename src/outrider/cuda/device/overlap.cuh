@@ -34,6 +34,14 @@ inline bool has_overlap() {
   return major >= 9;
 }
 
+inline uint32_t multiprocessors() {
+  int device = 0;
+  int n = 0;
+  cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+  cuda_check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
+  return static_cast<uint32_t>(n);
+}
+
 struct LaunchShape {
   dim3 grid;
   uint32_t n_threads, shared_bytes;

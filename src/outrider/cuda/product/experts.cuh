@@ -22,17 +22,13 @@ constexpr uint32_t kMostGiveWarps = 13;
 constexpr uint32_t kMostTakeWarps = 16;
 constexpr uint32_t kTakeRegisters = 72;
 
-// The rows of both launches, see RowShape; the warps are the launch's.
-template <typename Unit, bool kGated>
-constexpr auto expert_shape_of() {
-  if constexpr (!kGated) {
-    return RowShape<2, 0, 24, 2>{};
-  } else {
-    constexpr uint32_t kChunk = Unit::kBytes == 34 || Unit::kBytes == 210 ? 16 : 32;
-    constexpr uint32_t kStages = Unit::kBytes == 34 ? 2 : 3;
-    return RowShape<2, 0, kChunk, kStages>{};
-  }
-}
+// The rows of both launches, see RowShape; the warps are the launch's. Gate and up: rows of at most kWholeRow blocks
+// come in one piece, others by a ring.
+constexpr uint32_t kWholeRow = 64;
+using TakeShape = RowShape<2, 0, 24, 2>;
+using WholeShape = RowShape<2, 0, kWholeRow, 1>;
+template <typename Unit>
+using RingShape = RowShape<2, 0, Unit::kBytes == 34 || Unit::kBytes == 210 ? 16 : 32, Unit::kBytes == 34 ? 2 : 3>;
 
 // The job, past the L1: the launch before may have written it while this block was being started.
 __device__ __forceinline__ ProductJob read_job(const ProductJob* job) {
@@ -61,7 +57,7 @@ __global__ void __launch_bounds__(kMostGiveWarps* kWarp, 2)
   Work work{p, {}, nullptr, j, {}};
   work.ring = shared + warp * ring_bytes<Unit, Shape>(p.n_blocks) + group % 2 * Work::kPlaces.odd +
               group / 2 * Work::kPlaces.pair;
-  work.state = Work::One::make_state(j, static_cast<uint32_t>(__cvta_generic_to_shared(work.ring)) >> 24);
+  work.state = Work::One::make_state(j, hidden_zero(work.ring));
   set_rows<Work, true>(work, p, job, row);
   if (job.n_pairs != 0) work.start();
   const auto row_of_x = [&](uint32_t i) {
@@ -138,7 +134,7 @@ __global__ void __maxnreg__(kTakeRegisters) take_hidden_kernel(const __grid_cons
   Work work{own, {}, nullptr, j, {}};
   work.ring = shared + acts_bytes(p.n_blocks) + warp * ring_bytes<Unit, Shape>(p.n_blocks) +
               group % 2 * Work::kPlaces.odd + group / 2 * Work::kPlaces.pair;
-  work.state = Work::One::make_state(j, static_cast<uint32_t>(__cvta_generic_to_shared(work.ring)) >> 24);
+  work.state = Work::One::make_state(j, hidden_zero(work.ring));
   set_rows<Work, false>(work, p, job, row);
   if (job.n_pairs != 0) work.start();
   const float* const handed = p.handed + static_cast<uint64_t>(job.pair_begin) * p.k;
@@ -171,16 +167,11 @@ __global__ void __maxnreg__(kTakeRegisters) take_hidden_kernel(const __grid_cons
 inline uint32_t expert_warps(uint32_t n_rows, uint32_t rows_a_warp, uint32_t n_jobs, uint32_t least, uint32_t most,
                              uint32_t shared_a_warp, uint32_t shared_besides) {
   int device = 0;
-  int n_multiprocessors = 0;
   int most_shared = 0;
   cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-  cuda_check(cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device),
-             "cudaDeviceGetAttribute");
   cuda_check(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
              "cudaDeviceGetAttribute");
-  const auto n_sm = static_cast<uint32_t>(n_multiprocessors);
-  constexpr uint32_t kMostAtOnce = 32;  // warps on a multiprocessor; where there are more, small blocks come out even
-  if (static_cast<uint64_t>(n_rows / rows_a_warp) * n_jobs > uint64_t{kMostAtOnce} * n_sm) return least;
+  const uint32_t n_sm = multiprocessors();
   uint32_t best = least;
   uint32_t best_span = ~0U;  // warps that the fullest multiprocessor gets
   for (uint32_t warps = least; warps <= most; ++warps) {
@@ -191,15 +182,22 @@ inline uint32_t expert_warps(uint32_t n_rows, uint32_t rows_a_warp, uint32_t n_j
   }
   return best;
 }
+// Where there are more warps than a multiprocessor has at once, small blocks come out even.
+inline bool is_long(uint32_t n_rows, uint32_t rows_a_warp, uint32_t n_jobs) {
+  constexpr uint64_t kMostAtOnce = 32;
+  return uint64_t{n_rows / rows_a_warp} * n_jobs > kMostAtOnce * multiprocessors();
+}
 
-template <typename Unit, bool kGated>
+template <typename Unit, bool kGated, typename Shape>
 void hand_over(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
-  using Shape = decltype(expert_shape_of<Unit, kGated>());
   constexpr uint32_t kRows = kRowsAtOnce * (kGated ? 1 : Shape::kStreams);
+  constexpr uint32_t kLeast = kGated ? 2 : 4;
   const uint32_t ring = ring_bytes<Unit, Shape>(p.n_blocks);
   const uint32_t besides = kGated ? 0 : acts_bytes(p.n_blocks);
   const uint32_t warps =
-      expert_warps(p.n_rows, kRows, n_jobs, kGated ? 2 : 4, kGated ? kMostGiveWarps : kMostTakeWarps, ring, besides);
+      is_long(p.n_rows, kRows, n_jobs)
+          ? kLeast
+          : expert_warps(p.n_rows, kRows, n_jobs, kLeast, kGated ? kMostGiveWarps : kMostTakeWarps, ring, besides);
   const uint32_t shared = besides + warps * ring;
   const auto kernel = [] {
     if constexpr (kGated) return give_hidden_kernel<Unit, Shape>;
@@ -211,6 +209,13 @@ void hand_over(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
                           true};
   launch_behind(kernel, shape, p, stream, "cudaLaunchKernelEx(hidden_kernel)");
 }
+template <typename Unit>
+void give(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
+  // Whole rows of Q8_0 would leave no room for the blocks of the second launch.
+  const bool is_whole = p.n_blocks <= kWholeRow && (Unit::kBytes != 34 || is_long(p.n_rows, kRowsAtOnce, n_jobs));
+  if (is_whole) return hand_over<Unit, true, WholeShape>(p, n_jobs, stream);
+  hand_over<Unit, true, RingShape<Unit>>(p, n_jobs, stream);
+}
 
 }  // namespace
 }  // namespace outrider::cuda
@@ -218,8 +223,8 @@ void hand_over(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
 // The two launchers of a type: variants.h names them.
 #define OUTRIDER_EXPERTS(unit, name)                                               \
   void give_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) { \
-    hand_over<Unit##unit, true>(p, n_jobs, stream);                                \
+    give<Unit##unit>(p, n_jobs, stream);                                           \
   }                                                                                \
   void take_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) { \
-    hand_over<Unit##unit, false>(p, n_jobs, stream);                               \
+    hand_over<Unit##unit, false, TakeShape>(p, n_jobs, stream);                    \
   }

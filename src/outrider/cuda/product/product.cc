@@ -34,6 +34,7 @@ ProductParams params_of(const ProductArgs& args) {
   p.n_rows = args.n_rows, p.k = args.k, p.n_blocks = args.k / 32;
   p.row_bytes = static_cast<uint32_t>(format::row_bytes(args.type, args.k));
   p.ahead = args.ahead;
+  p.beside = args.beside;
   p.image = args.scratch;
   p.is_image_made = args.is_scratch_made;
   return p;

@@ -12,7 +12,8 @@ namespace {
 
 // Gated blocks, one or (where the device has clusters) two together, make 32 rows: one block of the activations that
 // the next product reads. kShort: rows of at most 24 blocks, as of an expert's down; they and gated rows come in one
-// piece, because such launches are all latency. Several tokens decode once and read many activations: more streams.
+// piece, because such launches are all latency; where they fill the device, alone or with others, they have short
+// rings instead, for more warps. Several tokens decode once and read many activations: more streams.
 template <typename Unit, uint32_t kTokens, bool kGated, bool kShort>
 constexpr auto shape_of() {
   constexpr bool kLarge = Unit::kBytes / Unit::kSubs > 20;
@@ -100,9 +101,19 @@ __global__ void __launch_bounds__(Shape::kWarps* kWarp, least_blocks<Unit, kToke
   if constexpr (Work::kShares) {
     work.common = reinterpret_cast<CommonActs*>(shared + Shape::kWarps * ring_bytes<Unit, Shape>(p.n_blocks)) + warp;
   }
-  work.state = Work::One::make_state(j, static_cast<uint32_t>(__cvta_generic_to_shared(work.ring)) >> 24);
+  work.state = Work::One::make_state(j, hidden_zero(work.ring));
   set_rows<Work, kGated>(work, p, job, row);
-  if (job.n_pairs != 0) work.start();
+  constexpr bool kMayLieTogether = kTokens == 1 && !kGated && Shape::kStages == 1;
+  const auto start = [&] {
+    if constexpr (kMayLieTogether) {
+      if (Work::are_together(p, row - group)) {
+        const auto* from = reinterpret_cast<const uint8_t*>(job.weights) + uint64_t{row - group} * p.row_bytes;
+        return Work::start_together(p, shared + warp * ring_bytes<Unit, Shape>(p.n_blocks), from, lane);
+      }
+    }
+    work.start();
+  };
+  if (job.n_pairs != 0) start();
 
   for (uint32_t begin = 0; begin < job.n_pairs || begin == 0; begin += kTokens) {
     uint32_t tokens[kTokens];  // first activation block of each
@@ -117,7 +128,7 @@ __global__ void __launch_bounds__(Shape::kWarps* kWarp, least_blocks<Unit, kToke
     float lanes[kStreams][kTokens] = {};
     work.run(tokens, lanes);
     touched.keep();
-    if (begin + kTokens < job.n_pairs && (kTokens != 1 || !Work::holds_rows(p.n_blocks))) work.start();
+    if (begin + kTokens < job.n_pairs && (kTokens != 1 || !Work::holds_rows(p.n_blocks))) start();
     float mine[kStreams] = {};  // thread j keeps token j
 #pragma unroll
     for (uint32_t t = 0; t < kTokens; ++t) {
@@ -180,11 +191,19 @@ void launch_rows(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
   launch_rows<Unit, kTokens, kGated>(shape_of<Unit, kTokens, kGated, kShort>(), p, n_jobs, stream);
 }
 
+// Whether there are more rows of one token than the warps of the device have at once.
+inline bool fills_device(const ProductParams& p, uint32_t n_jobs) {
+  constexpr uint64_t kWarpsAtOnce = 32;  // of a multiprocessor
+  return uint64_t{p.n_rows} * n_jobs > kWarpsAtOnce * kRowsAtOnce * multiprocessors();
+}
+
 template <typename Unit, bool kGated>
 void rows(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream) {
   if (most_pairs <= 1) {
     if constexpr (kGated) {
-      if (!has_overlap()) return launch_rows<Unit, 1, true>(RowShape<2, 8, 16, 2>{}, p, n_jobs, stream);
+      if (!has_overlap() || p.beside || fills_device(p, n_jobs)) {
+        return launch_rows<Unit, 1, true>(RowShape<2, 8, 16, 2>{}, p, n_jobs, stream);
+      }
     } else if (p.n_blocks <= kShortRow) {
       return launch_rows<Unit, 1, false, true>(p, n_jobs, stream);
     }

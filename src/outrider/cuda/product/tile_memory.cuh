@@ -63,6 +63,30 @@ constexpr uint32_t factors_of() {
          (Unit::kHasMin && Unit::kHalves ? 1 : 0);
 }
 
+// Which kind of factor lies where, those the type has; d is the first.
+template <typename Unit>
+struct FactorKinds {
+  static constexpr uint32_t kScale0 = 1;
+  static constexpr uint32_t kScale1 = 2;
+  static constexpr uint32_t kDMin = 1 + (has_scale<Unit>() ? 1 : 0) + (Unit::kHalves ? 1 : 0);
+  static constexpr uint32_t kMin0 = kDMin + 1;
+  static constexpr uint32_t kMin1 = kDMin + 2;
+};
+// Stores the factors of a block of weights: kind by kind, then its place in the step, then its row at `at`.
+template <typename Unit, uint32_t kKinds, uint32_t kRows>
+__device__ __forceinline__ void store_factors(float (&factors)[kKinds][kUsed][kRows], uint32_t used, uint32_t at,
+                                              const BlockCodes& codes) {
+  using Kinds = FactorKinds<Unit>;
+  factors[0][used][at] = codes.d;
+  if constexpr (has_scale<Unit>()) factors[Kinds::kScale0][used][at] = static_cast<float>(codes.scale0);
+  if constexpr (Unit::kHalves) factors[Kinds::kScale1][used][at] = static_cast<float>(codes.scale1);
+  if constexpr (Unit::kHasMin) {
+    factors[Kinds::kDMin][used][at] = codes.d_min;
+    factors[Kinds::kMin0][used][at] = static_cast<float>(codes.min0);
+    if constexpr (Unit::kHalves) factors[Kinds::kMin1][used][at] = static_cast<float>(codes.min1);
+  }
+}
+
 // Shared memory of one block of threads. Strides of codes are an odd number of 16-byte pieces: ldmatrix without bank
 // conflicts.
 template <typename Unit, uint32_t kTokens>

@@ -24,11 +24,7 @@ struct Tile {
   static constexpr uint32_t kLanes = Memory::kLanes;
   static constexpr uint32_t kPasses = Memory::kPasses;
   static constexpr uint32_t kStepBlocks = Memory::kStepBlocks;
-  static constexpr uint32_t kScale0 = 1;
-  static constexpr uint32_t kScale1 = 2;
-  static constexpr uint32_t kDMin = 1 + (has_scale<Unit>() ? 1 : 0) + (Unit::kHalves ? 1 : 0);
-  static constexpr uint32_t kMin0 = kDMin + 1;
-  static constexpr uint32_t kMin1 = kDMin + 2;
+  using Kinds = FactorKinds<Unit>;
   using Lanes = float[kMTiles][kNTiles][4];
 
   const ProductParams& p;
@@ -130,14 +126,7 @@ struct Tile {
     to[0] = make_int4(codes.words[0], codes.words[1], codes.words[2], codes.words[3]);
     to[1] = make_int4(codes.words[4], codes.words[5], codes.words[6], codes.words[7]);
     const uint32_t at = row_place(r);
-    stage.factors[0][used][at] = codes.d;
-    if constexpr (has_scale<Unit>()) stage.factors[kScale0][used][at] = static_cast<float>(codes.scale0);
-    if constexpr (Unit::kHalves) stage.factors[kScale1][used][at] = static_cast<float>(codes.scale1);
-    if constexpr (Unit::kHasMin) {
-      stage.factors[kDMin][used][at] = codes.d_min;
-      stage.factors[kMin0][used][at] = static_cast<float>(codes.min0);
-      if constexpr (Unit::kHalves) stage.factors[kMin1][used][at] = static_cast<float>(codes.min1);
-    }
+    store_factors<Unit>(stage.factors, used, at, codes);
   }
 
   // The factors of a block for this thread's four rows.
@@ -150,12 +139,12 @@ struct Tile {
   }
   static __device__ __forceinline__ void load_factors(uint32_t at, Factors& out) {
     load_factor(at, 0, out.d);
-    if constexpr (has_scale<Unit>()) load_factor(at, kScale0, out.scale0);
-    if constexpr (Unit::kHalves) load_factor(at, kScale1, out.scale1);
+    if constexpr (has_scale<Unit>()) load_factor(at, Kinds::kScale0, out.scale0);
+    if constexpr (Unit::kHalves) load_factor(at, Kinds::kScale1, out.scale1);
     if constexpr (Unit::kHasMin) {
-      load_factor(at, kDMin, out.d_min);
-      load_factor(at, kMin0, out.min0);
-      if constexpr (Unit::kHalves) load_factor(at, kMin1, out.min1);
+      load_factor(at, Kinds::kDMin, out.d_min);
+      load_factor(at, Kinds::kMin0, out.min0);
+      if constexpr (Unit::kHalves) load_factor(at, Kinds::kMin1, out.min1);
     }
   }
 

@@ -30,6 +30,7 @@ struct ProductParams {
   float alpha, limit;
   uint32_t n_rows, k, n_blocks, row_bytes;
   bool ahead;
+  bool beside;
   bool is_image_made;  // else it is to be filled
 };
 

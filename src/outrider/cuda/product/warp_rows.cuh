@@ -200,6 +200,29 @@ struct WarpRows {
     for (uint32_t c = 0; c < Shape::kStages; ++c) issue(c, c, n_chunks);
   }
 
+  // Whether the rows of a warp, `first` and those after it, can be copied as one piece of memory: whole rows in one
+  // stage, all of 16-byte pieces of their own.
+  static __device__ __forceinline__ bool are_together(const ProductParams& p, uint32_t first) {
+    return p.row_bytes % 16 == 0 && p.n_blocks <= Shape::kChunk && first + kRowsAtOnce * kStreams <= p.n_rows;
+  }
+  // start() for such rows, which begin at `from`, into the ring of the warp: full lines of memory, where rows of 432 or
+  // 816 bytes one by one begin and end within lines.
+  static __device__ __forceinline__ void start_together(const ProductParams& p, uint8_t* ring, const uint8_t* from,
+                                                        uint32_t lane) {
+    static_assert(Shape::kStages == 1 && kChunkBytes <= 1024 && kRowsAtOnce * kStreams <= 8);
+    const uint32_t in_row = p.row_bytes / 16;
+    const uint32_t reciprocal = 65536 / in_row + 1;  // exact for fewer than 512 pieces in rows of at most 64
+    const uint32_t n = kRowsAtOnce * kStreams * in_row;
+#pragma unroll 4
+    for (uint32_t i = lane; i < n; i += kWarp) {
+      const uint32_t row = i * reciprocal >> 16;
+      const uint32_t group = row % kRowsAtOnce;
+      uint8_t* to = ring + row / kRowsAtOnce * kPlaces.n_bytes + group % 2 * kPlaces.odd + group / 2 * kPlaces.pair;
+      copy_async16(to + 16 * (i - row * in_row), from + 16 * i);
+    }
+    commit_async();
+  }
+
   // Where this thread's first block of a chunk is, from the beginning of its stage.
   struct Places {
     uint32_t offset[kStreams];
@@ -408,6 +431,12 @@ struct WarpRows {
     }
   }
 };
+
+// 0, but the compiler cannot know: of a shared address, bits above all memory there is and below the place of the block
+// in its cluster.
+__device__ __forceinline__ uint32_t hidden_zero(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared)) >> 20 & 15U;
+}
 
 // Where the rows of a thread begin, of which `row` is the first; rows after the last are the last.
 template <typename Work, bool kGated>

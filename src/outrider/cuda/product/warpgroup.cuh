@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What wide_tiles.cuh is made of, by name: products of a warpgroup, bulk copies and their barriers. Compute capability
-// 9.0a only.
+// What wide_tiles.cuh is made of, by name: products of a warpgroup. Compute capability 9.0a only.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 namespace outrider::cuda {
 namespace {
 
-// ---- products of a warpgroup: 64 rows by 32 or 64 columns by 32 codes, both operands in shared memory ----
+// Products of 64 rows by 32 or 64 columns by 32 codes, both operands in shared memory.
 
 // An operand of int8 in pieces of 8 rows x 16 bytes, each 128 bytes side by side. `k_stride`: bytes from the piece of
 // the first 16 codes to that of the other 16; pieces of the next 8 rows follow at once. Multiples of 16 below 256 KiB.
@@ -72,37 +71,6 @@ __device__ __forceinline__ void arrived(int32_t (&d)[16]) {
                :
                : "memory");
 }
-
-// ---- bulk copies and their barriers ----
-
-__device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t n_arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(n_arrivals) : "memory");
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t n_bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(n_bytes) : "memory");
-}
-__device__ __forceinline__ void wait_barrier(uint32_t barrier, uint32_t phase) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra over;\n"
-      "bra again;\n"
-      "over:\n"
-      "}\n" ::"r"(barrier),
-      "r"(phase)
-      : "memory");
-}
-// Addresses and n_bytes: multiples of 16.
-__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t n_bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(n_bytes), "r"(barrier)
-               : "memory");
-}
-// What this thread wrote to shared memory comes before what the tensor cores read there after a barrier.
-__device__ __forceinline__ void hand_over() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace
 }  // namespace outrider::cuda

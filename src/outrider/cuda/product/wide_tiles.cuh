@@ -8,6 +8,7 @@
 // step.
 #pragma once
 
+#include "outrider/cuda/device/bulk_copy.cuh"
 #include "outrider/cuda/device/overlap.cuh"
 #include "outrider/cuda/product/tile_memory.cuh"
 #include "outrider/cuda/product/warpgroup.cuh"
@@ -56,11 +57,7 @@ template <typename Unit>
 struct WideTile {
   using Memory = WideMemory<Unit>;
   using Stage = typename Memory::Stage;
-  static constexpr uint32_t kScale0 = 1;
-  static constexpr uint32_t kScale1 = 2;
-  static constexpr uint32_t kDMin = 1 + (has_scale<Unit>() ? 1 : 0) + (Unit::kHalves ? 1 : 0);
-  static constexpr uint32_t kMin0 = kDMin + 1;
-  static constexpr uint32_t kMin1 = kDMin + 2;
+  using Kinds = FactorKinds<Unit>;
   static constexpr uint32_t kSets = Unit::kHalves ? 2 : 1;       // of sums a product
   static constexpr uint32_t kColumns = Unit::kHalves ? 32 : 64;  // of a product
   static constexpr uint32_t kGroups = kImageTokens / 8;
@@ -160,14 +157,7 @@ struct WideTile {
     *reinterpret_cast<int4*>(to + Memory::kBlockOfW / 2) =
         make_int4(codes.words[4], codes.words[5], codes.words[6], codes.words[7]);
     const uint32_t at = wide_row_place(r);
-    stage.factors[0][used][at] = codes.d;
-    if constexpr (has_scale<Unit>()) stage.factors[kScale0][used][at] = static_cast<float>(codes.scale0);
-    if constexpr (Unit::kHalves) stage.factors[kScale1][used][at] = static_cast<float>(codes.scale1);
-    if constexpr (Unit::kHasMin) {
-      stage.factors[kDMin][used][at] = codes.d_min;
-      stage.factors[kMin0][used][at] = static_cast<float>(codes.min0);
-      if constexpr (Unit::kHalves) stage.factors[kMin1][used][at] = static_cast<float>(codes.min1);
-    }
+    store_factors<Unit>(stage.factors, used, at, codes);
   }
 
   // The factors of a block for this thread's two rows.
@@ -182,12 +172,12 @@ struct WideTile {
     const uint32_t at = stage + static_cast<uint32_t>(offsetof(Stage, factors)) +
                         (used * kTileRows + tid % 128 / kWarp * 16 + tid % kWarp / 4 * 2) * 4;
     load_factor(at, 0, out.d);
-    if constexpr (has_scale<Unit>()) load_factor(at, kScale0, out.scale0);
-    if constexpr (Unit::kHalves) load_factor(at, kScale1, out.scale1);
+    if constexpr (has_scale<Unit>()) load_factor(at, Kinds::kScale0, out.scale0);
+    if constexpr (Unit::kHalves) load_factor(at, Kinds::kScale1, out.scale1);
     if constexpr (Unit::kHasMin) {
-      load_factor(at, kDMin, out.d_min);
-      load_factor(at, kMin0, out.min0);
-      if constexpr (Unit::kHalves) load_factor(at, kMin1, out.min1);
+      load_factor(at, Kinds::kDMin, out.d_min);
+      load_factor(at, Kinds::kMin0, out.min0);
+      if constexpr (Unit::kHalves) load_factor(at, Kinds::kMin1, out.min1);
     }
   }
 

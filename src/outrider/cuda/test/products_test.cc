@@ -248,6 +248,30 @@ void test_handed_layer(Tally& tally, const std::string& name, const Reference& r
   }
 }
 
+// The kernels of one token, whatever a job has, in a graph; and those for launches beside others.
+void test_one_token_layer(Tally& tally, const std::string& name, const Reference& ref, GatedArgs in, ProductArgs down) {
+  const uint64_t n_hidden = ref.hidden.size();
+  const Stream stream;
+  for (const bool beside : {false, true}) {
+    const std::string group = std::string("experts one token") + (beside ? " beside" : "");
+    const DeviceBuffer hidden = poisoned(n_hidden * 4), out = poisoned(ref.expert_out.size() * 4);
+    const DeviceRows codes(n_hidden / down.k, down.k);
+    in.in.most_pairs = down.most_pairs = 1;
+    in.in.beside = down.beside = in.in.ahead = down.ahead = beside;
+    in.in.out = hidden.as<float>(), in.hidden = codes.view(), down.out = out.as<float>();
+    const QuantizedRows h = codes.view();
+    down.x = {hidden.as<float>(), down.k, h.q, h.d, h.sum32, h.sum16, down.k};
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // the pattern is written on another stream
+    gated_product(in, stream.get());
+    product(down, stream.get());
+    stream.synchronize();
+    tally.compare(group, name, ref.hidden.data(), download<float>(hidden, n_hidden).data(), n_hidden);
+    tally.compare_bytes(group, name, ref.q.data(), download<int8_t>(codes.q, ref.q.size()).data(), ref.q.size());
+    tally.compare(group, name, ref.expert_out.data(), download<float>(out, ref.expert_out.size()).data(),
+                  ref.expert_out.size());
+  }
+}
+
 void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
   const std::string name = name_of(e);
   const Rows x(rng, e.n_rows, e.d_model);
@@ -327,6 +351,7 @@ void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
   cuda_check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
   cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
   test_handed_layer(tally, name, ref, {in, down, nullptr});
+  test_one_token_layer(tally, name, ref, in, down);
 }
 
 }  // namespace
