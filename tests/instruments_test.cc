@@ -6,7 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "outrider/base/cpu.h"
 #include "outrider/format/test_files.h"
+#include "outrider/whatif/probe.h"
 #include "program.h"
 
 namespace outrider {
@@ -58,6 +60,52 @@ TEST_F(Instruments, PlanIsShownAgainstALedger) {
   EXPECT_NE(refusal(command + file("bad")).find("line 1: has no number 'ms'"), std::string::npos);
   std::ofstream(file("empty"));
   EXPECT_NE(refusal(command + file("empty")).find("has no step"), std::string::npos);
+}
+
+TEST_F(Instruments, PlanReadsWhatRunAndBenchPrinted) {
+  // A kept probe with made-up rates.
+  whatif::Probe probe;
+  probe.cpu = cpu_name();
+  probe.cores = core_budget().default_threads;
+  probe.date = "2026-11-30T00:00:00Z";
+  probe.drive = {{65536, 4, 2}};
+  probe.memory = {{1, 20}, {2, 40}};
+  probe.arithmetic = {{"int8", "avx2", 100}, {"int8", "avx512", 200}};
+  whatif::store_probe(file("cache/outrider/probe.json"), probe);
+  const std::string home = "XDG_CACHE_HOME=" + file("cache") + ";export XDG_CACHE_HOME;";
+  const auto rows_of = [&](const std::string& name) {
+    const Outcome got = run_program("plan " + kDemo + " --expert-cache 12s --json --measured " + file(name), home);
+    EXPECT_EQ(got.exit_code, 0) << got.err;
+    return json::parse(got.out)["measured"];
+  };
+  std::ofstream(file("run.json")) << run("--expert-cache 12s --stats " + file("stats")).dump();
+  const json from_run = rows_of("run.json"), from_ledger = rows_of("stats");
+  ASSERT_EQ(from_run.size(), 2U) << from_run;
+  for (size_t i = 0; i < 2; ++i) {
+    for (const char* key : {"kind", "tokens", "context", "miss_rate", "assumed_miss_rate", "expected_tokens_per_s"})
+      EXPECT_EQ(from_run[i][key], from_ledger[i][key]) << key;
+    EXPECT_GT(from_run[i]["expected_with_misses_tokens_per_s"], 0);
+  }
+  EXPECT_EQ(from_run[0]["kind"], "prefill");
+  EXPECT_EQ(from_run[0]["miss_rate"], 1.0);  // of an empty cache
+  EXPECT_EQ(from_run[1]["context"], from_run[0]["tokens"]);
+  std::ofstream(file("bench.json")) << R"({"machine": {}, "caches": "warm", "prefill": [],
+    "decode": [{"tokens": 8, "context": 100, "tokens_per_s": {"median": 4}, "read_bytes_per_token": 1000}]})";
+  const json from_bench = rows_of("bench.json");
+  ASSERT_EQ(from_bench.size(), 1U) << from_bench;
+  EXPECT_EQ(from_bench[0]["context"], 100);
+  EXPECT_EQ(from_bench[0]["tokens_per_s"], 4);
+  EXPECT_GT(from_bench[0]["miss_rate"], 0);
+  const json speed = json::parse(run_program("plan " + kDemo + " --expert-cache 12s --json", home).out)["speed"];
+  EXPECT_LT(speed["first_prefill"]["tokens_per_s"], speed["prefill"]["tokens_per_s"]);
+  EXPECT_GT(speed["twice_drive"]["prefill"]["tokens_per_s"], speed["prefill"]["tokens_per_s"]);
+  EXPECT_GE(speed["twice_ram"]["slots_per_layer"], 24);
+  // A probe of an older version is told of in one line, and nothing fails.
+  std::ofstream(file("cache/outrider/probe.json")) << R"({"version": 2})";
+  const Outcome old = run_program("plan " + kDemo, home);
+  EXPECT_EQ(old.exit_code, 0);
+  EXPECT_NE(old.out.find("note: the kept probe is of another version of outrider: run `outrider probe` for the speed to expect\n"),
+            std::string::npos) << old.out;
 }
 
 TEST_F(Instruments, SimulateSaysWhatTheRunSaid) {

@@ -84,7 +84,8 @@ struct Subject {
 
   // With an empty expert cache.
   void load() {
-    loaded.reset();  // two at once would not fit
+    if (loaded) flags.quiet = true;  // the plan has been told
+    loaded.reset();                  // two at once would not fit
     loaded = load_model(flags, nullptr, [this](const model::Model&, engine::EngineOptions& options) {
       if (options.context == 0) options.context = longest;
     });
@@ -207,7 +208,7 @@ double compute_bound(const Subject& subject, const Case& test, const Json& machi
   if (!machine.contains("int8_gmacs")) return std::numeric_limits<double>::infinity();
   const whatif::MachineRates rates = {.dram_gbps = dram_gbps, .drive_gbps = 0, .int8_gmacs = machine["int8_gmacs"]};
   const uint32_t chunk = std::min(test.tokens, subject.loaded->engine->options().chunk);
-  return whatif::predict(whatif::model_work(subject.loaded->model), rates, 0, chunk).prefill.bound_tps;
+  return whatif::predict(whatif::model_work(subject.loaded->model), rates, {.chunk = chunk}).prefill.bound_tps;
 }
 
 // A bound is min(compute bound, bytes read / rate of the drive), run by run: design.md section 9.

@@ -74,7 +74,7 @@ void add_plan(CLI::App& app) {
   auto flags = std::make_shared<PlanFlags>();
   add_engine_flags(*command, flags->engine);
   command->add_option("--trace", flags->trace, "Demand trace of this model (run --trace): its replay gives the share of misses");
-  command->add_option("--measured", flags->measured, "Ledger of a run with these options (run --stats): what was expected beside what came");
+  command->add_option("--measured", flags->measured, "What run --stats, run --json or bench --json wrote with these options: what was expected beside what came");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { plan(*flags); });
 }

@@ -32,6 +32,11 @@ void print_probe(const whatif::Probe& probe) {
     std::printf("  depth %2u %6.2f", r.depth, r.gbps);
   }
   std::printf("\n");
+  std::printf("products, all cores: one token GB/s; 8, 32 and 128 tokens an expert, 256 of one matrix, GMAC/s\n");
+  for (const whatif::ProductRates& r : probe.operations.products) {
+    std::printf("%9s %6.1f; %6.1f %6.1f %6.1f %6.1f\n", std::string(format::type_info(r.type).name).c_str(), r.row_gbps,
+                r.expert_gmacs[0], r.expert_gmacs[1], r.expert_gmacs[2], r.dense_gmacs);
+  }
 }
 
 void probe(const ProbeFlags& flags, bool has_folder) {
@@ -59,7 +64,7 @@ void probe(const ProbeFlags& flags, bool has_folder) {
 }  // namespace
 
 void add_probe(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("probe", "Measure this machine's drive, memory and arithmetic, and keep the readings");
+  CLI::App* command = app.add_subcommand("probe", "Measure this machine's drive, memory, arithmetic and products, and keep the readings");
   auto flags = std::make_shared<ProbeFlags>();
   CLI::Option* folder = command->add_option("--dir", flags->folder, "Folder on the drive that holds the models; measures anew")->capture_default_str();
   command->add_flag("--fresh", flags->fresh, "Measure anew instead of showing what is kept");

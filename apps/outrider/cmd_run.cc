@@ -57,6 +57,7 @@ Json run_json(const RunFlags& flags, const LoadedModel& loaded, const GenerateRe
                    {"decode_tokens", result.decode_tokens},
                    {"decode_tokens_per_s", rate(result.decode_tokens, result.decode_s)}};
   out["experts"] = experts_json(loaded, loaded.engine->counters().experts);
+  out["experts"]["prefill"] = {{"demanded", result.prefill_demanded}, {"misses", result.prefill_misses}};
   out["experts"]["read_latency_us"] = latency_json(loaded.engine->read_latency());
   out["draft"] = {{"proposed", 0}, {"accepted", 0}};
   out["memory"] = {{"plan_bytes", loaded.plan.total_bytes}, {"peak_rss_bytes", peak_rss_bytes()}};

@@ -57,7 +57,10 @@ GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer
   const uint32_t n_reused = reuse_prefix(engine, prompt, history);
   const std::span<const int32_t> fresh = prompt.subspan(n_reused);
   try {
+    const residency::StoreCounters before = engine.counters().experts;
     std::span<const float> logits = engine.prefill(0, fresh);  // refuses ids outside the vocabulary
+    result.prefill_demanded = engine.counters().experts.demanded - before.demanded;
+    result.prefill_misses = engine.counters().experts.misses - before.misses;
     for (const int32_t id : prompt) sampler.accept(id);
     history.assign(prompt.begin(), prompt.end());
     result.prefill_tokens = fresh.size();

@@ -31,6 +31,7 @@ struct GenerateResult {
   std::string finish_reason;   // "stop" (end token or stop string), "length" (max_tokens or context), "cancelled"
   uint64_t prefill_tokens = 0, decode_tokens = 0;
   double prefill_s = 0, decode_s = 0;
+  uint64_t prefill_demanded = 0, prefill_misses = 0;  // experts
   double sampling_s = 0;  // choosing tokens, within decode_s
   uint64_t seed = 0;
 };

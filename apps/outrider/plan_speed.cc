@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "outrider/base/error.h"
 #include "outrider/model/fingerprint.h"
@@ -42,6 +41,8 @@ class MissRate {
   std::optional<observe::Trace> trace_;
 };
 
+double share(uint64_t part, uint64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0; }
+
 Json to_json(const whatif::Speed& speed) {
   return {{"tokens_per_s", speed.expected_tps},
           {"bound_tokens_per_s", speed.bound_tps},
@@ -57,117 +58,118 @@ uint32_t slots_with_twice_ram(const model::Model& model, const EngineFlags& flag
   return plan_of(model, flags, engine_options(flags), twice).slots_per_layer;
 }
 
+// What a prediction is made from: the model's work, the machine's rates, the share of misses.
+struct Basis {
+  Basis(const whatif::Probe& probe, const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan,
+        const std::string& trace_path)
+      : options(engine::resolve(model, whatif::planned(engine_options(flags), plan))),
+        work(whatif::model_work(model, options.kv_type)),
+        rates(whatif::rates_of(probe, model, options)),
+        miss_rate(model, flags, work, trace_path) {}
+
+  const engine::EngineOptions options;
+  const whatif::ModelWork work;
+  const whatif::MachineRates rates;
+  const MissRate miss_rate;
+};
+
+std::optional<whatif::Probe> kept_probe(std::string& note) {
+  auto probe = whatif::load_probe(whatif::probe_path(), note);
+  if (!probe) note += (note.empty() ? "" : ": ") + std::string("run `outrider probe` for the speed to expect");
+  return probe;
+}
+
+Json speeds(const Basis& basis, uint32_t slots, const whatif::MachineRates& rates) {
+  const double rate = basis.miss_rate.at(slots);
+  const uint32_t chunk = basis.options.chunk, context = basis.options.context;
+  const whatif::Prediction now = whatif::predict(basis.work, rates, {.miss_rate = rate, .chunk = chunk});
+  Json out = {{"slots_per_layer", slots}, {"miss_rate", rate}, {"missed_bytes_per_token", now.missed_bytes}};
+  out["decode"] = {to_json(now.decode),
+                   to_json(whatif::predict(basis.work, rates, {.miss_rate = rate, .context = context - 1}).decode)};
+  out["decode"][0]["context"] = 0;
+  out["decode"][1]["context"] = context;
+  out["prefill"] = to_json(now.prefill);
+  out["prefill"]["chunk"] = chunk;
+  if (basis.work.n_experts == 0) return out;
+  out["first_prefill"] = to_json(whatif::predict(basis.work, rates, {.miss_rate = 1, .chunk = chunk}).prefill);
+  out["first_prefill"]["chunk"] = chunk;
+  return out;
+}
+
 }  // namespace
 
 Json plan_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan,
                 const std::string& trace_path, std::string& note) {
-  const auto probe = whatif::load_probe(whatif::probe_path(), note);
-  if (!probe) {
-    note += (note.empty() ? "" : "; ") + std::string("run `outrider probe` for the speed to expect");
-    return nullptr;
-  }
-  const engine::EngineOptions options = engine::resolve(model, whatif::planned(engine_options(flags), plan));
-  const whatif::ModelWork empty = whatif::model_work(model);
-  whatif::ModelWork full = empty;
-  for (const engine::PlanLine& line : plan.lines) {
-    if (line.name == "KV cache") full.kv_bytes = static_cast<double>(line.bytes);
-  }
-  const whatif::MachineRates rates = whatif::rates_of(*probe, model, options);
-  const MissRate miss_rate(model, flags, empty, trace_path);
-  const auto speeds = [&](uint32_t slots, const whatif::MachineRates& machine) {
-    const double rate = miss_rate.at(slots);
-    const whatif::Prediction now = whatif::predict(empty, machine, rate, options.chunk);
-    Json out = {{"slots_per_layer", slots}, {"miss_rate", rate}, {"missed_bytes_per_token", now.missed_bytes}};
-    out["decode"] = {to_json(now.decode), to_json(whatif::predict(full, machine, rate, options.chunk).decode)};
-    out["decode"][0]["context"] = 0;
-    out["decode"][1]["context"] = options.context;
-    out["prefill"] = to_json(now.prefill);
-    out["prefill"]["chunk"] = options.chunk;
-    return out;
-  };
-  Json out = speeds(plan.slots_per_layer, rates);
-  out["miss_rate_from"] = miss_rate.from();
-  out["probe"] = {{"date", probe->date},          {"load", probe->load},           {"threads", options.n_threads},
-                  {"dram_gbps", rates.dram_gbps}, {"disk_gbps", rates.drive_gbps}, {"int8_gmacs", rates.int8_gmacs}};
-  if (plan.all_slots > 0) out["twice_ram"] = speeds(slots_with_twice_ram(model, flags, plan), rates);
-  whatif::MachineRates twice = rates;
+  const auto probe = kept_probe(note);
+  if (!probe) return nullptr;
+  const Basis basis(*probe, model, flags, plan, trace_path);
+  Json out = speeds(basis, plan.slots_per_layer, basis.rates);
+  out["miss_rate_from"] = basis.miss_rate.from();
+  out["probe"] = {{"date", probe->date},
+                  {"load", probe->load},
+                  {"threads", basis.options.n_threads},
+                  {"dram_gbps", basis.rates.dram_gbps},
+                  {"disk_gbps", basis.rates.drive_gbps},
+                  {"int8_gmacs", basis.rates.int8_gmacs}};
+  if (plan.all_slots == 0) return out;
+  out["twice_ram"] = speeds(basis, slots_with_twice_ram(model, flags, plan), basis.rates);
+  whatif::MachineRates twice = basis.rates;
   twice.drive_gbps *= 2;
-  if (plan.all_slots > 0) out["twice_drive"] = speeds(plan.slots_per_layer, twice);
+  out["twice_drive"] = speeds(basis, plan.slots_per_layer, twice);
   return out;
-}
-
-MeasuredRun read_measured(const std::string& stats_path) {
-  std::ifstream in(stats_path);
-  if (!in) fail(ErrorKind::kIo, "{}: cannot be opened for reading", printable(stats_path));
-  MeasuredRun run;
-  size_t line_number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++line_number;
-    if (line.empty()) continue;
-    const Json step = Json::parse(line, nullptr, false);
-    for (const char* key : {"tokens", "ms", "demanded", "misses"}) {
-      if (!step.is_object() || !step.contains(key) || !step[key].is_number() || step[key].get<double>() < 0) {
-        fail(ErrorKind::kBadFile, "{}: line {}: has no number '{}': wanted a step of run --stats",
-             printable(stats_path), line_number, key);
-      }
-    }
-    const auto n_tokens = step["tokens"].get<uint64_t>();
-    MeasuredPasses& passes = n_tokens == 1 ? run.decode : run.prefill;
-    passes.n_tokens += n_tokens;
-    passes.demanded += step["demanded"].get<uint64_t>();
-    passes.misses += step["misses"].get<uint64_t>();
-    passes.seconds += step["ms"].get<double>() / 1e3;
-  }
-  if (run.prefill.n_tokens + run.decode.n_tokens == 0)
-    fail(ErrorKind::kBadFile, "{}: has no step, wanted a ledger of run --stats", printable(stats_path));
-  return run;
 }
 
 Json measured_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan,
                     const MeasuredRun& run, const std::string& trace_path, std::string& note) {
-  const auto probe = whatif::load_probe(whatif::probe_path(), note);
-  if (!probe) {
-    note += (note.empty() ? "" : "; ") + std::string("run `outrider probe` for the speed to expect");
-    return nullptr;
-  }
-  const engine::EngineOptions options = engine::resolve(model, whatif::planned(engine_options(flags), plan));
-  const whatif::ModelWork work = whatif::model_work(model);
-  const whatif::MachineRates rates = whatif::rates_of(*probe, model, options);
-  const double assumed = MissRate(model, flags, work, trace_path).at(plan.slots_per_layer);
-  const auto n_prefill = static_cast<uint32_t>(std::clamp<uint64_t>(run.prefill.n_tokens, 1, options.chunk));
-  const auto row = [&](const MeasuredPasses& passes, whatif::Speed whatif::Prediction::*speed) -> Json {
-    if (passes.n_tokens == 0 || passes.seconds <= 0) return nullptr;
-    const double missed =
-        passes.demanded > 0 ? static_cast<double>(passes.misses) / static_cast<double>(passes.demanded) : 0;
-    const whatif::Speed planned = whatif::predict(work, rates, assumed, n_prefill).*speed,
-                        with_misses = whatif::predict(work, rates, missed, n_prefill).*speed;
+  const auto probe = kept_probe(note);
+  if (!probe) return nullptr;
+  const Basis basis(*probe, model, flags, plan, trace_path);
+  Json rows = Json::array();
+  for (const MeasuredPasses& passes : run) {
+    if (passes.n_tokens == 0 || passes.seconds <= 0) continue;
+    const auto n_tokens = static_cast<uint32_t>(std::min<uint64_t>(passes.n_tokens, UINT32_MAX));
+    const uint32_t chunk = passes.is_prefill ? std::min(n_tokens, basis.options.chunk) : 1;
+    const auto speed = [&](double rate) {
+      const auto context = static_cast<uint32_t>(passes.context + (n_tokens - chunk) / 2);  // in the middle
+      const whatif::Prediction now =
+          whatif::predict(basis.work, basis.rates, {.miss_rate = rate, .chunk = chunk, .context = context});
+      return passes.is_prefill ? now.prefill : now.decode;
+    };
+    const double demanded_bytes = whatif::touched_expert_bytes(basis.work, chunk) / chunk;  // a token
+    const double missed = passes.read_bytes > 0 && demanded_bytes > 0
+                              ? std::min(1.0, passes.read_bytes / demanded_bytes)
+                              : passes.miss_rate;
+    const double assumed = passes.is_prefill && passes.is_first && basis.work.n_experts > 0
+                               ? 1
+                               : basis.miss_rate.at(plan.slots_per_layer);
+    const whatif::Speed with_misses = speed(missed);
     const double tps = static_cast<double>(passes.n_tokens) / passes.seconds;
-    return {{"tokens", passes.n_tokens},
-            {"tokens_per_s", tps},
-            {"miss_rate", missed},
-            {"expected_tokens_per_s", planned.expected_tps},
-            {"expected_with_misses_tokens_per_s", with_misses.expected_tps},
-            {"bound_tokens_per_s", with_misses.bound_tps},
-            {"bound_by", whatif::bound_name(with_misses.by)},
-            {"error", with_misses.expected_tps > 0 ? tps / with_misses.expected_tps - 1 : 0}};
-  };
-  return {{"assumed_miss_rate", assumed},
-          {"prefill", row(run.prefill, &whatif::Prediction::prefill)},
-          {"decode", row(run.decode, &whatif::Prediction::decode)}};
+    rows.push_back({{"kind", passes.is_prefill ? "prefill" : "decode"},
+                    {"tokens", passes.n_tokens},
+                    {"context", passes.context},
+                    {"tokens_per_s", tps},
+                    {"miss_rate", missed},
+                    {"assumed_miss_rate", assumed},
+                    {"expected_tokens_per_s", speed(assumed).expected_tps},
+                    {"expected_with_misses_tokens_per_s", with_misses.expected_tps},
+                    {"bound_tokens_per_s", with_misses.bound_tps},
+                    {"bound_by", whatif::bound_name(with_misses.by)},
+                    {"error", with_misses.expected_tps > 0 ? tps / with_misses.expected_tps - 1 : 0}});
+  }
+  return rows;
 }
 
-std::string format_measured(const Json& measured) {
-  std::string out = fmt::format("plan against run: {:.1f}% of demands were assumed to miss\n",
-                                100 * measured["assumed_miss_rate"].get<double>());
-  for (const char* kind : {"prefill", "decode"}) {
-    const Json& row = measured[kind];
-    if (row.is_null()) continue;
+std::string format_measured(const Json& rows) {
+  std::string out = "plan against run\n";
+  for (const Json& row : rows) {
     out += fmt::format(
-        "  {:<8} measured {:>8.2f} t/s; expected {:>8.2f}, with the run's {:.1f}% of misses {:>8.2f} ({:+.0f}%), at "
-        "most {:.2f} ({})\n",
-        kind, row["tokens_per_s"].get<double>(), row["expected_tokens_per_s"].get<double>(),
-        100 * row["miss_rate"].get<double>(), row["expected_with_misses_tokens_per_s"].get<double>(),
-        100 * row["error"].get<double>(), row["bound_tokens_per_s"].get<double>(), row["bound_by"].get<std::string>());
+        "  {:<8} {:>5} at {:<5} {:>9.2f} t/s; expected {:.2f} ({:+.0f}%) with {:.1f}% of misses, {:.2f} with the {:.1f}% "
+        "assumed, at most {:.2f} ({})\n",
+        row["kind"].get<std::string>(), row["tokens"].get<uint64_t>(), row["context"].get<uint64_t>(),
+        row["tokens_per_s"].get<double>(), row["expected_with_misses_tokens_per_s"].get<double>(),
+        100 * row["error"].get<double>(), 100 * row["miss_rate"].get<double>(),
+        row["expected_tokens_per_s"].get<double>(), 100 * row["assumed_miss_rate"].get<double>(),
+        row["bound_tokens_per_s"].get<double>(), row["bound_by"].get<std::string>());
   }
   return out;
 }
@@ -175,12 +177,18 @@ std::string format_measured(const Json& measured) {
 std::string plan_against_run(const LoadedModel& loaded, const EngineFlags& flags, const GenerateResult& result,
                              const residency::StoreCounters& experts) {
   std::string note;
-  const auto passes = [&](uint64_t n_tokens, double seconds) {
-    return MeasuredPasses{
-        .n_tokens = n_tokens, .demanded = experts.demanded, .misses = experts.misses, .seconds = seconds};
+  const auto passes = [](bool is_prefill, uint64_t n_tokens, double seconds, uint64_t demanded, uint64_t misses) {
+    return MeasuredPasses{.is_prefill = is_prefill,
+                          .is_first = is_prefill,
+                          .n_tokens = n_tokens,
+                          .seconds = seconds,
+                          .miss_rate = share(misses, demanded)};
   };
-  const MeasuredRun run = {.prefill = passes(result.prefill_tokens, result.prefill_s),
-                           .decode = passes(result.decode_tokens, result.decode_s)};
+  MeasuredRun run = {
+      passes(true, result.prefill_tokens, result.prefill_s, result.prefill_demanded, result.prefill_misses),
+      passes(false, result.decode_tokens, result.decode_s, experts.demanded - result.prefill_demanded,
+             experts.misses - result.prefill_misses)};
+  run[1].context = result.prefill_tokens;
   const Json measured = measured_speed(loaded.model, flags, loaded.plan, run, "", note);
   return measured.is_null() ? "note: " + note + "\n" : format_measured(measured);
 }
@@ -198,11 +206,19 @@ std::string format_speed(const Json& speed) {
   };
   for (const Json& row : speed["decode"]) out += line(fmt::format("decode at {}", row["context"].get<uint32_t>()), row);
   out += line(fmt::format("prefill by {}", speed["prefill"]["chunk"].get<uint32_t>()), speed["prefill"]);
+  if (speed.contains("first_prefill")) out += line("first prefill", speed["first_prefill"]);
   for (const auto& [key, what] : {std::pair("twice_ram", "2x RAM"), std::pair("twice_drive", "2x drive")}) {
     if (!speed.contains(key)) continue;
-    out += line(fmt::format("decode, {}", what), speed[key]["decode"][0]);
-    out += line(fmt::format("prefill, {}", what), speed[key]["prefill"]);
+    const Json& changed = speed[key];
+    const auto gain = [&](const char* kind, const Json& before, const Json& after) {
+      const double was = before["tokens_per_s"].get<double>(), is = after["tokens_per_s"].get<double>();
+      return fmt::format("{} {:.2f} ({:+.0f}%)", kind, is, was > 0 ? 100 * (is / was - 1) : 0);
+    };
+    out += fmt::format("  {:<20} {}, {}, {} t/s\n", what, gain("decode", speed["decode"][0], changed["decode"][0]),
+                       gain("prefill", speed["prefill"], changed["prefill"]),
+                       gain("first prefill", speed["first_prefill"], changed["first_prefill"]));
   }
+  if (!speed.contains("first_prefill")) return out;
   out += fmt::format("  {:.1f}% of demanded experts miss ({}); {:.1f} MB a token from the drive\n",
                      100 * speed["miss_rate"].get<double>(),
                      speed["miss_rate_from"] == "trace"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine_flags.h"
 #include "generate.h"
@@ -11,35 +12,40 @@
 
 namespace outrider::apps {
 
-// {probe{...}, miss_rate, miss_rate_from, decode[], prefill[], twice_ram{...}, twice_drive{...}}; null with a line in
-// `note` when no probe of this machine is kept. `trace_path`: a demand trace whose replay gives the miss rate, or empty.
+// {probe{...}, miss_rate, miss_rate_from, decode[], prefill{...}, first_prefill{...} (with an empty expert cache),
+// twice_ram{...}, twice_drive{...}}; null with a line in `note` when no probe of this machine is kept. `trace_path`: a demand
+// trace whose replay gives the miss rate, or empty.
 Json plan_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan, const std::string& trace_path, std::string& note);
 
 // For people.
 std::string format_speed(const Json& speed);
 
-// What was measured of one kind of pass.
+// What was measured of passes of one kind.
 struct MeasuredPasses {
-  uint64_t n_tokens = 0, demanded = 0, misses = 0;
+  bool is_prefill = false;
+  bool is_first = false;   // met an empty expert cache
+  uint64_t n_tokens = 0;
+  uint64_t context = 0;    // before the first of them
   double seconds = 0;
+  double miss_rate = 0;    // share of the demanded experts
+  double read_bytes = 0;   // a token; when not 0, instead of a share
 };
-struct MeasuredRun {
-  MeasuredPasses prefill, decode;
-};
+using MeasuredRun = std::vector<MeasuredPasses>;
 
-// From a ledger of `run --stats`: passes of one token are decode. Throws Error(kBadFile) naming the line that is none.
-MeasuredRun read_measured(const std::string& stats_path);
+// From a ledger of `run --stats` (passes of one token are decode), or what `run --json` or `bench --json` printed. Throws
+// Error(kBadFile) naming the line that is none.
+MeasuredRun read_measured(const std::string& path);
 
-// {prefill, decode}, each {tokens, tokens_per_s, miss_rate, expected_tokens_per_s (with the plan's share of misses),
-// expected_with_misses_tokens_per_s (with those that came), bound_tokens_per_s, bound_by (likewise), error (measured / expected
-// with misses - 1)}, or null where nothing was measured; null as a whole when no probe is kept.
+// Rows of {kind, tokens, context, tokens_per_s, miss_rate, expected_tokens_per_s (with the plan's share of misses; every
+// expert of a run's first prefill), expected_with_misses_tokens_per_s (with those that came), bound_tokens_per_s, bound_by
+// (likewise), error (measured / expected with misses - 1)}; null when no probe is kept.
 Json measured_speed(const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan, const MeasuredRun& run, const std::string& trace_path,
                     std::string& note);
 
 // For people.
 std::string format_measured(const Json& measured);
 
-// measured_speed() of what `run` has just done; its decode and prefill are not told apart in their misses.
+// measured_speed() of what `run` has just done.
 std::string plan_against_run(const LoadedModel& loaded, const EngineFlags& flags, const GenerateResult& result,
                              const residency::StoreCounters& experts);
 

@@ -163,7 +163,7 @@ class Chooser {
     if (rates_.drive_gbps <= 0 || limits_.all_slots == 0) return {};
     Plan scratch = limits_;
     const uint32_t slots = requested_slots(model_, options, request_, usable_, scratch);
-    return predict(work, rates_, uniform_miss_rate(work, slots), engine::resolve(model_, options).chunk).prefill;
+    return predict(work, rates_, {.miss_rate = uniform_miss_rate(work, slots), .chunk = engine::resolve(model_, options).chunk}).prefill;
   }
 
   const model::Model& model_;

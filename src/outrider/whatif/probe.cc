@@ -171,10 +171,28 @@ uint64_t read_bytes_of(const model::Model& model) {
 }
 
 MachineRates rates_of(const Probe& probe, const model::Model& model, const engine::EngineOptions& options) {
-  return {
-      .dram_gbps = probe.memory_gbps(options.n_threads),
-      .drive_gbps = probe.drive_gbps(read_bytes_of(model)),
-      .int8_gmacs = probe.gmacs("int8", std::string(isa_name(options.isa))) * std::min(options.n_threads, probe.cores)};
+  const std::string isa(isa_name(options.isa));
+  const uint32_t n_threads = std::min(options.n_threads, probe.cores);
+  const auto part = [](double rate, double whole) { return whole > 0 ? rate / whole : 1; };
+  const double isa_share = part(probe.gmacs("int8", isa), probe.gmacs("int8"));
+  const double compute = isa_share * n_threads / std::max(probe.cores, 1U);
+  const double memory = std::min(1.0, part(probe.memory_gbps(n_threads), probe.memory_gbps(probe.cores)));
+  MachineRates rates = {.dram_gbps = probe.memory_gbps(options.n_threads),
+                        .drive_gbps = probe.drive_gbps(read_bytes_of(model)),
+                        .int8_gmacs = probe.gmacs("int8", isa) * n_threads,
+                        .n_threads = n_threads,
+                        .operations = probe.operations};
+  for (ProductRates& product : rates.operations.products) {
+    product.row_gbps *= memory;
+    product.dense_gmacs *= compute;
+    for (double& gmacs : product.expert_gmacs) gmacs *= compute;
+  }
+  for (AttentionRates& attention : rates.operations.attention) {
+    attention.row_gmacs *= compute;
+    attention.rows_gmacs *= compute;
+  }
+  if (compute <= 0) rates.operations = {};  // a set without a peak: nothing is known
+  return rates;
 }
 
 Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, uint64_t)>& progress) {
@@ -194,7 +212,7 @@ Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, 
   std::vector<uint32_t> thread_counts;
   for (uint32_t n = 1; n < probe.cores; n *= 2) thread_counts.push_back(n);
   thread_counts.push_back(probe.cores);
-  const uint64_t total = kReadBytes.size() * kDepths.size() + thread_counts.size() + 2;
+  const uint64_t total = kReadBytes.size() * kDepths.size() + thread_counts.size() + 2 + n_operation_steps(options.types);
   uint64_t done = 0;
   const auto step = [&] { progress(++done, total); };
   for (const auto& [kind, loops] : {std::pair("int8", int8_loops()), std::pair("f32", f32_loops())}) {
@@ -208,6 +226,7 @@ Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, 
     probe.memory.push_back({n, dram_read_gbps(pool, memory_budget().available_bytes / 2)});
     step();
   }
+  probe.operations = measure_operations(probe.cores, best_isa(), memory_budget().available_bytes / 2, options.types, step);
   ScratchFile file(options.folder, options.file_bytes);
   probe.drive_direct = file.is_direct();
   for (const uint64_t read_bytes : kReadBytes) {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -31,6 +32,50 @@ double positive(const Json& value) {
   return number;
 }
 
+constexpr std::array<std::pair<kernels::KvType, const char*>, 3> kKvNames = {
+    {{kernels::KvType::kF16, "f16"}, {kernels::KvType::kF32, "f32"}, {kernels::KvType::kQ8_0, "q8_0"}}};
+
+Json operations_json(const OperationRates& rates) {
+  Json out = {{"products", Json::array()},       {"attention", Json::array()},   {"fork_ns", rates.fork_ns},
+              {"norm_ns", rates.norm_ns},        {"combine_ns", rates.combine_ns}, {"route_ns", rates.route_ns},
+              {"sample_ns", rates.sample_ns}};
+  for (const ProductRates& r : rates.products) {
+    out["products"].push_back({{"type", format::type_info(r.type).name},
+                               {"row_gbps", r.row_gbps},
+                               {"expert_gmacs", r.expert_gmacs},
+                               {"dense_gmacs", r.dense_gmacs}});
+  }
+  for (const AttentionRates& r : rates.attention) {
+    for (const auto& [type, name] : kKvNames) {
+      if (type == r.kv_type) out["attention"].push_back({{"kv_type", name}, {"row_gmacs", r.row_gmacs}, {"rows_gmacs", r.rows_gmacs}});
+    }
+  }
+  return out;
+}
+
+OperationRates operations_from(const Json& in) {
+  OperationRates rates;
+  for (const Json& row : in.at("products")) {
+    const auto type = format::parse_tensor_type(row.at("type").get<std::string>());
+    const Json& tiles = row.at("expert_gmacs");
+    if (!type || tiles.size() != kExpertTokens.size()) throw std::runtime_error("a product is of no known form");
+    ProductRates& product = rates.products.emplace_back(
+        ProductRates{.type = *type, .row_gbps = positive(row.at("row_gbps")), .dense_gmacs = positive(row.at("dense_gmacs"))});
+    for (size_t i = 0; i < kExpertTokens.size(); ++i) product.expert_gmacs[i] = positive(tiles.at(i));
+  }
+  for (const Json& row : in.at("attention")) {
+    for (const auto& [type, name] : kKvNames) {
+      if (row.at("kv_type") == name) rates.attention.push_back({type, positive(row.at("row_gmacs")), positive(row.at("rows_gmacs"))});
+    }
+  }
+  rates.fork_ns = positive(in.at("fork_ns"));
+  rates.norm_ns = positive(in.at("norm_ns"));
+  rates.combine_ns = positive(in.at("combine_ns"));
+  rates.route_ns = positive(in.at("route_ns"));
+  rates.sample_ns = positive(in.at("sample_ns"));
+  return rates;
+}
+
 Probe from_json(const Json& in) {
   Probe probe;
   probe.cpu = in.at("cpu").get<std::string>();
@@ -48,6 +93,7 @@ Probe from_json(const Json& in) {
   for (const Json& row : in.at("arithmetic")) {
     probe.arithmetic.push_back({row.at("kind").get<std::string>(), row.at("isa").get<std::string>(), positive(row.at("gmacs_core"))});
   }
+  probe.operations = operations_from(in.at("operations"));
   return probe;
 }
 
@@ -73,6 +119,7 @@ std::string probe_json(const Probe& probe) {
   for (const MemoryReading& r : probe.memory) out["memory"].push_back({{"threads", r.threads}, {"gbps", r.gbps}});
   out["arithmetic"] = Json::array();
   for (const ArithmeticReading& r : probe.arithmetic) out["arithmetic"].push_back({{"kind", r.kind}, {"isa", r.isa}, {"gmacs_core", r.gmacs}});
+  out["operations"] = operations_json(probe.operations);
   return out.dump(1) + "\n";
 }
 
@@ -81,7 +128,7 @@ std::optional<Probe> parse_probe(const std::string& text, std::string& note) {
     const Json in = Json::parse(text);
     const auto version = in.at("version").get<uint32_t>();
     if (version != kProbeVersion) {
-      note = fmt::format("the kept probe has version {}, this program makes {}", version, kProbeVersion);
+      note = "the kept probe is of another version of outrider";
       return std::nullopt;
     }
     return from_json(in);
