@@ -95,7 +95,8 @@ void use(std::span<const std::byte> bytes) {
   model.files.push_back({.path = "fuzz.gguf", .n_bytes = bytes.size()});
   model.metadata = std::move(header.metadata);
   model.tensors = std::move(header.tensors);
-  for (size_t i = 0; i < model.tensors.size(); ++i) model.index.emplace(model.tensors[i].name, static_cast<uint32_t>(i));
+  for (size_t i = 0; i < model.tensors.size(); ++i)
+    model.index.emplace(model.tensors[i].name, static_cast<uint32_t>(i));
   expand_pack(model);
   check_stacks(model, bytes.size());
   const ModelSummary summary = summarize(model);

@@ -31,10 +31,14 @@ class LateFaults : public io::FaultPlan {
 
 std::unique_ptr<io::FaultPlan> make_faults(Drive drive) {
   switch (drive) {
-    case Drive::kHealthy: return nullptr;
-    case Drive::kLate: return std::make_unique<LateFaults>();
-    case Drive::kReordered: return std::make_unique<io::TestFaults>(io::Faults{.shorten = true, .reorder = true}, 3);
-    case Drive::kFailing: return std::make_unique<io::TestFaults>(io::Faults{.n_eio = 5}, 4);
+    case Drive::kHealthy:
+      return nullptr;
+    case Drive::kLate:
+      return std::make_unique<LateFaults>();
+    case Drive::kReordered:
+      return std::make_unique<io::TestFaults>(io::Faults{.shorten = true, .reorder = true}, 3);
+    case Drive::kFailing:
+      return std::make_unique<io::TestFaults>(io::Faults{.n_eio = 5}, 4);
   }
   return nullptr;
 }
@@ -83,8 +87,8 @@ std::vector<int32_t> prompt_ids(uint32_t n_vocab, uint32_t n) {
   return ids;
 }
 
-// The digest of everything resident, and how the look-ahead of a policy, a cache and a drive leaves it: one case each, for
-// every width. 3 of 16 experts a row: 3 slots hold one row, 16 all.
+// The digest of everything resident, and how the look-ahead of a policy, a cache and a drive leaves it: one case each,
+// for every width. 3 of 16 experts a row: 3 slots hold one row, 16 all.
 const model::Model& routed() {
   static const test::TempModel file(routed_model(4, 16, 3));
   static const model::Model model = model::open(file.path());
@@ -105,18 +109,23 @@ const std::string& routed_digest() {
 }
 
 using residency::SlotPool;
-constexpr std::array kMatrixCaches = {std::pair{3U, SlotPool::kLayer},  std::pair{4U, SlotPool::kLayer},  std::pair{6U, SlotPool::kLayer},
-                                      std::pair{11U, SlotPool::kLayer}, std::pair{16U, SlotPool::kLayer}, std::pair{3U, SlotPool::kGlobal},
+constexpr std::array kMatrixCaches = {std::pair{3U, SlotPool::kLayer},  std::pair{4U, SlotPool::kLayer},
+                                      std::pair{6U, SlotPool::kLayer},  std::pair{11U, SlotPool::kLayer},
+                                      std::pair{16U, SlotPool::kLayer}, std::pair{3U, SlotPool::kGlobal},
                                       std::pair{6U, SlotPool::kGlobal}, std::pair{11U, SlotPool::kGlobal}};
 constexpr std::array kMatrixWidths = {0U, 1U, 2U, 4U, 8U, engine::kLookAheadAuto};
 constexpr std::array kMatrixDrives = {Drive::kHealthy, Drive::kLate, Drive::kReordered, Drive::kFailing};
 
 std::string drive_name(Drive drive) {
   switch (drive) {
-    case Drive::kHealthy: return "healthy";
-    case Drive::kLate: return "late";
-    case Drive::kReordered: return "reordered";
-    case Drive::kFailing: return "failing";
+    case Drive::kHealthy:
+      return "healthy";
+    case Drive::kLate:
+      return "late";
+    case Drive::kReordered:
+      return "reordered";
+    case Drive::kFailing:
+      return "failing";
   }
   return "";
 }
@@ -141,8 +150,8 @@ TEST_P(LookAheadMatrix, DigestIsTheSameForEveryCacheAndWidth) {
       residency::StoreCounters counters;
       EXPECT_EQ(digest_of(routed(), options, drive, prompt, &counters), routed_digest())
           << slots << " slots" << (pool == SlotPool::kGlobal ? " in one pool" : "") << ", width " << width;
-      EXPECT_EQ(counters.bytes_read, counters.bytes_demand + counters.bytes_predicted_used + counters.bytes_predicted_wasted +
-                                         counters.bytes_predicted_pending);
+      EXPECT_EQ(counters.bytes_read, counters.bytes_demand + counters.bytes_predicted_used +
+                                         counters.bytes_predicted_wasted + counters.bytes_predicted_pending);
       if (width == 0) {
         EXPECT_EQ(counters.admitted + counters.predicted + counters.dropped, 0U);
       }
@@ -206,7 +215,8 @@ class WrongOracle final : public residency::Predictor {
   WrongOracle(const std::vector<std::vector<uint32_t>>& chosen, uint32_t n_layers, uint32_t n_experts)
       : chosen_(chosen), n_layers_(n_layers), n_experts_(n_experts) {}
   std::string_view name() const noexcept override { return "wrong"; }
-  void observe(uint32_t layer, std::span<const int32_t> /*tokens*/, std::span<const uint32_t> /*ids*/, uint32_t /*n_used*/) noexcept override {
+  void observe(uint32_t layer, std::span<const int32_t> /*tokens*/, std::span<const uint32_t> /*ids*/,
+               uint32_t /*n_used*/) noexcept override {
     if (layer + 1 == n_layers_) ++n_passes_;
   }
   uint32_t predict(uint32_t layer, int32_t /*token*/, std::span<uint32_t> out) noexcept override {
@@ -237,7 +247,8 @@ TEST(LookAhead, GuessesThatAreAlwaysWrongAddNoMissAndNoByte) {
     return engine.counters().experts;
   };
   engine::Engine off(model, options);
-  off.set_routing_observer([&](const engine::Routing& routing) { chosen.emplace_back(routing.ids.begin(), routing.ids.end()); });
+  off.set_routing_observer(
+      [&](const engine::Routing& routing) { chosen.emplace_back(routing.ids.begin(), routing.ids.end()); });
   const residency::StoreCounters want = run(off);
   for (const uint32_t width : {1U, 4U, 8U, engine::kLookAheadAuto}) {
     WrongOracle oracle(chosen, model.n_moe_layers(), 16);

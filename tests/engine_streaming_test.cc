@@ -59,7 +59,8 @@ TEST(Engine, EmbeddingThatIsTheHeadStaysResident) {
   EngineOptions options = tiny_options();
   options.embedding_on_drive = true;
   EXPECT_FALSE(engine::resolve(model, options).embedding_on_drive);
-  EXPECT_EQ(test::run_digest(model, options, some_ids(5, 96), 2), test::run_digest(model, tiny_options(), some_ids(5, 96), 2));
+  EXPECT_EQ(test::run_digest(model, options, some_ids(5, 96), 2),
+            test::run_digest(model, tiny_options(), some_ids(5, 96), 2));
 }
 
 TEST(Engine, EmbeddingRowThatCannotBeReadFailsThePassOnly) {
@@ -76,8 +77,8 @@ TEST(Engine, EmbeddingRowThatCannotBeReadFailsThePassOnly) {
   faults.set({.bad_begin = row, .bad_end = row + model.embedding->row_bytes(), .bad_error = ENXIO});
   engine.prefill(0, std::span(ids).first(4));
   EXPECT_EQ(error_of([&] { engine.prefill(0, std::span(ids).subspan(4)); }),
-            fmt::format("{}: read at offset {}: wanted {} bytes, got 0: No such device or address (ENXIO)", file.path(), row,
-                        model.embedding->row_bytes()));
+            fmt::format("{}: read at offset {}: wanted {} bytes, got 0: No such device or address (ENXIO)", file.path(),
+                        row, model.embedding->row_bytes()));
   EXPECT_EQ(engine.n_tokens(0), 4U);
   faults.set({});
   engine.keep(0, 0);
@@ -127,8 +128,10 @@ TEST(Engine, WhatIsNoCopyIsRefusedInOneLine) {
   const model::Model model = model::open(file.path());
   const auto refusal = [&](const std::string& path) { return error_of([&] { model::files_of_copy(model, path); }); };
   const std::string head = ": is not a copy of " + file.path() + ": ";
-  EXPECT_EQ(refusal(other_file.path()), "--mirror " + other_file.path() + head + "the same size, but other bytes (fingerprint)");
-  EXPECT_EQ(refusal(larger_file.path()).rfind("--mirror " + larger_file.path() + head + larger_file.path() + " has ", 0), 0U);
+  EXPECT_EQ(refusal(other_file.path()),
+            "--mirror " + other_file.path() + head + "the same size, but other bytes (fingerprint)");
+  EXPECT_EQ(
+      refusal(larger_file.path()).rfind("--mirror " + larger_file.path() + head + larger_file.path() + " has ", 0), 0U);
   EXPECT_NE(refusal("/nowhere/model.gguf").find("/nowhere/model.gguf"), std::string::npos);
 }
 

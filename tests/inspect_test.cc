@@ -72,9 +72,10 @@ TEST(Inspect, DamagedFileIsOneLineAndExitCodeOne) {
   format::write_file(path, format::small_image().bytes.substr(0, 895));
   const Outcome outcome = run_inspect(path);
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.text(), "outrider: " + path +
-                              ": tensor d: data ends at byte 896, past the end of the file: the tensors need a file of "
-                              "896 bytes, it has 895 (truncated?)\n");
+  EXPECT_EQ(outcome.text(),
+            "outrider: " + path +
+                ": tensor d: data ends at byte 896, past the end of the file: the tensors need a file of "
+                "896 bytes, it has 895 (truncated?)\n");
   EXPECT_EQ(run_inspect("").exit_code, 2);
 }
 

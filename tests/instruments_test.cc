@@ -30,7 +30,9 @@ class Instruments : public ::testing::Test {
     EXPECT_EQ(outcome.exit_code, 0) << arguments << ": " << outcome.err;
     return outcome.out;
   }
-  static json parsed(const std::string& arguments) { return json::parse(output(arguments + " --json"), nullptr, false); }
+  static json parsed(const std::string& arguments) {
+    return json::parse(output(arguments + " --json"), nullptr, false);
+  }
   static std::string refusal(const std::string& arguments) {
     const Outcome outcome = run_program(arguments);
     EXPECT_EQ(outcome.exit_code, 1) << arguments << ": " << outcome.out;
@@ -38,7 +40,9 @@ class Instruments : public ::testing::Test {
     return outcome.err;
   }
   json run(const std::string& options) const {
-    return parsed("run " + kDemo + " -p 'The mount system call attaches the filesystem' -n 24 --temp 0 -q --lookahead off --no-warm " + options);
+    return parsed("run " + kDemo +
+                  " -p 'The mount system call attaches the filesystem' -n 24 --temp 0 -q --lookahead off --no-warm " +
+                  options);
   }
   std::string text_of(const std::string& name) const {
     std::ifstream in(file(name));
@@ -104,14 +108,18 @@ TEST_F(Instruments, PlanReadsWhatRunAndBenchPrinted) {
   std::ofstream(file("cache/outrider/probe.json")) << R"({"version": 2})";
   const Outcome old = run_program("plan " + kDemo, home);
   EXPECT_EQ(old.exit_code, 0);
-  EXPECT_NE(old.out.find("note: the kept probe is of another version of outrider: run `outrider probe` for the speed to expect\n"),
-            std::string::npos) << old.out;
+  EXPECT_NE(
+      old.out.find(
+          "note: the kept probe is of another version of outrider: run `outrider probe` for the speed to expect\n"),
+      std::string::npos)
+      << old.out;
 }
 
 TEST_F(Instruments, SimulateSaysWhatTheRunSaid) {
   const json live = run("--expert-cache 12s --evict lfu --lfu-half-life 50 --trace " + file("t"));
-  const json out = parsed("simulate " + file("t") + " --cache 12s,25% --policy lfu,belady --compute-floor 2 --drive 1GB/s --svg " + file("s.svg") +
-                          " --html " + file("s.html"));
+  const json out =
+      parsed("simulate " + file("t") + " --cache 12s,25% --policy lfu,belady --compute-floor 2 --drive 1GB/s --svg " +
+             file("s.svg") + " --html " + file("s.html"));
   ASSERT_EQ(out["results"].size(), 4U) << out;
   EXPECT_EQ(out["results"][0]["hits"], live["experts"]["hits"]);
   EXPECT_EQ(out["results"][0]["bytes"], live["experts"]["bytes_read"]);
@@ -131,8 +139,9 @@ TEST_F(Instruments, SimulateSaysWhatTheRunSaid) {
 
 // Whether everything is resident or little: a guess is scored all the same, and so is the choice between predictors.
 TEST_F(Instruments, TraceScoresGuessesByWidthAndDistance) {
-  std::ofstream(file("f")) << "The mount system call attaches the filesystem specified by source to the location (a directory or file) "
-                              "specified by the pathname in target. The umount system call removes the attachment of the filesystem.";
+  std::ofstream(file("f"))
+      << "The mount system call attaches the filesystem specified by source to the location (a directory or file) "
+         "specified by the pathname in target. The umount system call removes the attachment of the filesystem.";
   for (const char* options : {"", " --expert-cache 25%", " --lookahead-distance 2"}) {
     const json widths = parsed("trace " + kDemo + " -f " + file("f") + " --widths 2,4,6,8" + options)["widths"];
     const bool is_two = std::string(options).find("distance") != std::string::npos;
@@ -175,7 +184,8 @@ TEST_F(Instruments, SyntheticTracesLikeARealOne) {
   EXPECT_EQ(info["tokens"], 300);
   EXPECT_EQ(info["layers"].size(), 8U);
   EXPECT_NEAR(info["overlap"].get<double>(), parsed("trace-info " + file("t"))["overlap"].get<double>(), 0.1);
-  EXPECT_NE(refusal("synth-trace " + file("s") + " --used 80 --experts 64").find("experts used is 80, wanted 1..64"), std::string::npos);
+  EXPECT_NE(refusal("synth-trace " + file("s") + " --used 80 --experts 64").find("experts used is 80, wanted 1..64"),
+            std::string::npos);
 }
 
 TEST_F(Instruments, RefusesInOneLine) {
@@ -187,16 +197,19 @@ TEST_F(Instruments, RefusesInOneLine) {
   output("synth-trace " + file("s") + " --tokens 20");
   EXPECT_NE(refusal("simulate " + file("s") + " --policy best").find("valid: all, lru, lfu"), std::string::npos);
   EXPECT_NE(refusal("simulate " + file("s") + " --cache 0s").find("less than one slot"), std::string::npos);
-  EXPECT_NE(refusal("simulate " + file("s") + " --cache 16").find("--cache 16: wanted a unit: 16s (slots per layer)"), std::string::npos);
+  EXPECT_NE(refusal("simulate " + file("s") + " --cache 16").find("--cache 16: wanted a unit: 16s (slots per layer)"),
+            std::string::npos);
   for (const char* option : {"--compute-floor", "--overlap", "--lfu-half-life"}) {
     const test::Outcome got = test::run_program("simulate " + file("s") + " " + option + " nan");
     EXPECT_EQ(got.exit_code, 2) << option;
     EXPECT_NE(got.err.find(std::string(option) + ": nan: wanted a number in "), std::string::npos) << got.err;
   }
   EXPECT_NE(refusal("simulate " + file("s") + " --drive fast").find("wanted a rate"), std::string::npos);
-  EXPECT_NE(refusal("simulate " + file("s") + " --lookahead width=4,precise=1").find("wanted width=N,precision=P"), std::string::npos);
+  EXPECT_NE(refusal("simulate " + file("s") + " --lookahead width=4,precise=1").find("wanted width=N,precision=P"),
+            std::string::npos);
   EXPECT_NE(refusal("simulate " + file("s") + " --svg /nowhere/x.svg").find("cannot be written"), std::string::npos);
-  EXPECT_NE(refusal("run " + kDemo + " -p x -q --trace /nowhere/x").find("cannot be opened for writing"), std::string::npos);
+  EXPECT_NE(refusal("run " + kDemo + " -p x -q --trace /nowhere/x").find("cannot be opened for writing"),
+            std::string::npos);
   EXPECT_NE(refusal("run " + kDemo + " -p x -q --stats-layers").find("wanted with --stats"), std::string::npos);
 }
 

@@ -16,7 +16,9 @@ using Json = nlohmann::json;
 using test::run_program;
 
 Json run_ids(const std::string& model, uint32_t slots) {
-  const test::Outcome outcome = run_program("run " + model + " --prompt-ids 5,9,1,33,70,2,12,8 -n 12 --temp 0 --ignore-eos --digest --json -q --no-warm --lookahead off -t 2 --expert-cache " +
+  const test::Outcome outcome = run_program("run " + model +
+                                            " --prompt-ids 5,9,1,33,70,2,12,8 -n 12 --temp 0 --ignore-eos --digest "
+                                            "--json -q --no-warm --lookahead off -t 2 --expert-cache " +
                                             std::to_string(slots) + "s");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   return outcome.exit_code == 0 ? Json::parse(outcome.out) : Json();

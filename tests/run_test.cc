@@ -114,7 +114,8 @@ TEST(Run, ChunkAndEmbeddingAreCheckedBeforeAnythingIsLoaded) {
     EXPECT_NE(outcome.err.find("is not auto or 1..65536"), std::string::npos) << outcome.err;
   }
   EXPECT_EQ(refusal("run " + kDemo + " -p x --embedding drive"),
-            "outrider: --embedding drive: the head of this model uses the token embedding, so it must be resident; wanted auto or ram\n");
+            "outrider: --embedding drive: the head of this model uses the token embedding, so it must be resident; "
+            "wanted auto or ram\n");
 }
 
 TEST(Run, MirrorsAreNamedAndChangeNoBit) {
@@ -139,7 +140,8 @@ TEST(Run, MirrorsAreNamedAndChangeNoBit) {
 }
 
 TEST(Run, VerboseShowsThePlanAgainstTheRunOrHowToGetOne) {
-  const Outcome none = run_program("run " + kDemo + kPrompt + "-n 4 --temp 0 -v --no-warm", "XDG_CACHE_HOME=/dev/null/none");
+  const Outcome none =
+      run_program("run " + kDemo + kPrompt + "-n 4 --temp 0 -v --no-warm", "XDG_CACHE_HOME=/dev/null/none");
   EXPECT_NE(none.err.find("note: run `outrider probe` for the speed to expect"), std::string::npos) << none.err;
 }
 
@@ -357,7 +359,8 @@ TEST(Interrupt, ChatEndsOnSigterm) {
   const format::TempFolder folder;
   format::write_file(folder / "turns", "Tell me all.\nAnd more.\n");
   const Outcome got = interrupted_program(
-      "run " + kDemo + " --chat -n -1 --ignore-eos --isa scalar --ctx 4096 --no-warm < " + folder / "turns", "2", "TERM");
+      "run " + kDemo + " --chat -n -1 --ignore-eos --isa scalar --ctx 4096 --no-warm < " + folder / "turns", "2",
+      "TERM");
   EXPECT_EQ(got.exit_code, 143) << got.err;
   EXPECT_EQ(got.err.find("; cancelled\n"), got.err.rfind("; cancelled\n")) << got.err;  // the second turn was not begun
 }
@@ -379,7 +382,8 @@ TEST(Perplexity, ScoresSecondHalvesAndRefusesShortText) {
 
 TEST(Bench, ReportsSpeedsBoundsAndPairs) {
   const Outcome got = run_program(
-      "bench " + kDemo + " --prefill 16 --decode 4 --repeat 2 --vs '--evict lfu' --json -q");  // resident: the drive is not read
+      "bench " + kDemo +
+      " --prefill 16 --decode 4 --repeat 2 --vs '--evict lfu' --json -q");  // resident: the drive is not read
   ASSERT_EQ(got.exit_code, 0) << got.err;
   const json result = json::parse(got.out);
   EXPECT_GT(result["prefill"][0]["tokens_per_s"]["median"].get<double>(), 0);
@@ -392,7 +396,9 @@ TEST(Bench, ReportsSpeedsBoundsAndPairs) {
 
 TEST(Bench, ColdRunsFindEmptyCachesAndGoToCsv) {
   const format::TempFolder folder;
-  const std::string command = "bench " + kDemo + " --prefill 16 --decode 8 --repeat 1 --memory 300MiB --lookahead off --json -q --csv " + (folder / "out.csv");
+  const std::string command = "bench " + kDemo +
+                              " --prefill 16 --decode 8 --repeat 1 --memory 300MiB --lookahead off --json -q --csv " +
+                              (folder / "out.csv");
   const json warm = json::parse(run_program(command).out), cold = json::parse(run_program(command + " --cold").out);
   EXPECT_EQ(warm["decode"][0]["read_bytes_per_token"], 0.0);
   EXPECT_GT(cold["decode"][0]["read_bytes_per_token"], 0.0);

@@ -47,7 +47,8 @@ struct Coverage {
     const uint32_t n = predictor->predict(routing.moe_layer, token, guess);
     const size_t where = routing.moe_layer == 0 ? 0 : 1;
     chosen[where] += static_cast<double>(routing.ids.size());
-    for (const uint32_t expert : routing.ids) right[where] += std::count(guess.begin(), guess.begin() + n, expert) > 0 ? 1 : 0;
+    for (const uint32_t expert : routing.ids)
+      right[where] += std::count(guess.begin(), guess.begin() + n, expert) > 0 ? 1 : 0;
     predictor->observe(routing.moe_layer, {&token, 1}, routing.ids, static_cast<uint32_t>(routing.ids.size()));
   }
   double share(size_t where) const { return right[where] / chosen[where]; }
@@ -55,7 +56,8 @@ struct Coverage {
 
 Coverage fresh_coverage() {
   const model::ModelSpec& spec = demo().spec;
-  return {.predictor = residency::make_token_predictor(demo().n_moe_layers(), spec.router.n_experts, spec.n_vocab, engine::kTokenTableBytes)};
+  return {.predictor = residency::make_token_predictor(demo().n_moe_layers(), spec.router.n_experts, spec.n_vocab,
+                                                       engine::kTokenTableBytes)};
 }
 
 // What the first run learned.
@@ -91,8 +93,9 @@ Coverages coverages(const std::string& file, size_t begin, uint32_t n_tokens) {
     token = id;
     second.prefill(0, {&token, 1});
   }
-  std::printf("%s, first %u tokens, width %u: first layer %.3f without the table, %.3f with; others %.3f, %.3f\n", file.c_str(), n_tokens,
-              kWidth, out.fresh.share(0), out.kept.share(0), out.fresh.share(1), out.kept.share(1));
+  std::printf("%s, first %u tokens, width %u: first layer %.3f without the table, %.3f with; others %.3f, %.3f\n",
+              file.c_str(), n_tokens, kWidth, out.fresh.share(0), out.kept.share(0), out.fresh.share(1),
+              out.kept.share(1));
   return out;
 }
 

@@ -63,8 +63,9 @@ TEST(Tokenize, AFileWithAVocabularyOnlyWillDo) {
   EXPECT_EQ(run_tokenize(folder / "vocabulary.gguf" + " -p ab --ids --add-special").text(), "2,0,1\n");
   const Outcome outcome = run_tokenize(folder / "vocabulary.gguf" + " -p abc --ids");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.text(), "outrider: " + folder / "vocabulary.gguf" +
-                              ": the vocabulary has no token for c of the text, no byte tokens and no unknown token\n");
+  EXPECT_EQ(outcome.text(),
+            "outrider: " + folder / "vocabulary.gguf" +
+                ": the vocabulary has no token for c of the text, no byte tokens and no unknown token\n");
 }
 
 TEST(Tokenize, RefusesInOneLine) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `outrider run` leaves for the next run of the same model: the demand counts (FINGERPRINT.warm) and the token table
-// (FINGERPRINT.tokens), in the user's cache folder.
+// What `outrider run` leaves for the next run of the same model: the demand counts (FINGERPRINT.warm) and the token
+// table (FINGERPRINT.tokens), in the user's cache folder.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,10 @@ class WarmStart : public ::testing::Test {
   ~WarmStart() override { std::filesystem::remove_all(folder_); }
 
   Outcome run_outcome(const std::string& options, const std::string& model, const std::string& cache) const {
-    return test::run_program("run " + model + " --prompt-ids 5,17,33,60,2,9 -n 10 --temp 0 --ignore-eos --json --digest --no-progress --expert-cache 6s " + options,
+    return test::run_program("run " + model +
+                                 " --prompt-ids 5,17,33,60,2,9 -n 10 --temp 0 --ignore-eos --json --digest "
+                                 "--no-progress --expert-cache 6s " +
+                                 options,
                              "XDG_CACHE_HOME=" + cache);
   }
   // One that has nothing to say but its result.
@@ -55,13 +58,15 @@ class WarmStart : public ::testing::Test {
     size_t n = 0;
     for (size_t at = outcome.err.find("note: "); at != std::string::npos; at = outcome.err.find("note: ", at + 1)) ++n;
     EXPECT_EQ(n, notes.size()) << outcome.err;
-    for (const std::string& note : notes) EXPECT_NE(outcome.err.find("note: " + note + "\n"), std::string::npos) << note << "\n" << outcome.err;
+    for (const std::string& note : notes)
+      EXPECT_NE(outcome.err.find("note: " + note + "\n"), std::string::npos) << note << "\n" << outcome.err;
     return json::parse(outcome.out, nullptr, false);
   }
   std::set<std::string> files() const {
     std::set<std::string> out;
     if (!std::filesystem::exists(folder_ + "/outrider/warm")) return out;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/outrider/warm")) out.insert(entry.path().string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/outrider/warm"))
+      out.insert(entry.path().string());
     return out;
   }
   std::string file(const std::string& kind) const {
@@ -80,7 +85,6 @@ class WarmStart : public ::testing::Test {
   std::string folder_;
   test::TempModel model_;
 };
-
 
 // The lines of a ledger, summed by class.
 struct Lines {
@@ -110,7 +114,8 @@ TEST_F(WarmStart, TheSecondRunReadsInTheBackgroundWhatTheFirstDemanded) {
 
   // A busy machine may start the reader after the first demands, which take over what they find queued: then once more.
   json second = run("--lookahead off --stats " + stats);
-  for (int i = 0; i < 20 && ledger(stats).background_of_prompt == 0; ++i) second = run("--lookahead off --stats " + stats);
+  for (int i = 0; i < 20 && ledger(stats).background_of_prompt == 0; ++i)
+    second = run("--lookahead off --stats " + stats);
   const Lines warm = ledger(stats);
   EXPECT_GT(warm.background_of_prompt, 0U);
   EXPECT_LT(warm.demand, cold.demand);
@@ -173,15 +178,14 @@ TEST_F(WarmStart, WhatIsNoSuchFileIsIgnoredWithANoteAndReplaced) {
   for (const Case& bad : {Case{flipped(heat, heat.size() / 2), flipped(table, table.size() / 2), damaged},
                           Case{flipped(heat, 20), flipped(table, 20), damaged},
                           Case{heat.substr(0, heat.size() - 1), table.substr(0, table.size() - 1), damaged},
-                          Case{heat + "x", table + "x", damaged},
-                          Case{foreign_heat, foreign_table, damaged},
-                          Case{newer_heat, newer_table, damaged},
-                          Case{"", "", none},
+                          Case{heat + "x", table + "x", damaged}, Case{foreign_heat, foreign_table, damaged},
+                          Case{newer_heat, newer_table, damaged}, Case{"", "", none},
                           Case{std::string(9000, 'x'), std::string(9000, 'x') + "\n", none}}) {
     put(heat_path, bad.heat);
     put(table_path, bad.table);
     const std::string start = "warm start: ";
-    const json got = run_noting({start + heat_path + " is ignored: " + bad.why, start + table_path + " is ignored: " + bad.why});
+    const json got =
+        run_noting({start + heat_path + " is ignored: " + bad.why, start + table_path + " is ignored: " + bad.why});
     EXPECT_EQ(got["digest"], want["digest"]);
     EXPECT_EQ(content(heat_path).rfind(heat.substr(0, 40), 0), 0U);  // replaced
     EXPECT_EQ(content(table_path).rfind(table.substr(0, 40), 0), 0U);
@@ -214,12 +218,13 @@ TEST_F(WarmStart, FoldersAreMadeAndOneThatCannotBeIsToldOnce) {
 }
 
 TEST_F(WarmStart, RunsAtOnceLeaveAWholeFile) {
-  const std::string one = std::string(OUTRIDER_PROGRAM) + " run " + model_.path() + " --prompt-ids 5,17,33 -n 4 --temp 0 -q --ids --expert-cache 6s >/dev/null";
+  const std::string one = std::string(OUTRIDER_PROGRAM) + " run " + model_.path() +
+                          " --prompt-ids 5,17,33 -n 4 --temp 0 -q --ids --expert-cache 6s >/dev/null";
   std::string all = "XDG_CACHE_HOME=" + folder_ + "; export XDG_CACHE_HOME; ";
   for (int i = 0; i < 6; ++i) all += one + " & ";
   ASSERT_EQ(std::system((all + "wait").c_str()), 0);
   EXPECT_EQ(files().size(), 2U);  // nothing half-made stays
-  run("--lookahead 4");  // without a note
+  run("--lookahead 4");           // without a note
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ Step parse_step(const std::string& path, size_t line_number, const std::string& 
   const Json step = Json::parse(line, nullptr, false);
   const auto number = [&](const Json& object, const char* key) {
     if (!object.is_object() || !object.contains(key) || !object[key].is_number()) {
-      fail(ErrorKind::kBadFile, "{}: line {}: has no number '{}': wanted a step of run --stats", printable(path), line_number, key);
+      fail(ErrorKind::kBadFile, "{}: line {}: has no number '{}': wanted a step of run --stats", printable(path),
+           line_number, key);
     }
     return object[key].get<double>();
   };
@@ -36,7 +37,9 @@ Step parse_step(const std::string& path, size_t line_number, const std::string& 
   out.tokens = static_cast<uint64_t>(number(step, "tokens"));
   out.point.ms = number(step, "ms");
   number(step, "demanded");
-  if (!step.contains("bytes")) fail(ErrorKind::kBadFile, "{}: line {}: has no 'bytes': wanted a step of run --stats", printable(path), line_number);
+  if (!step.contains("bytes"))
+    fail(ErrorKind::kBadFile, "{}: line {}: has no 'bytes': wanted a step of run --stats", printable(path),
+         line_number);
   out.point.bytes = number(step["bytes"], "demand");
   return out;
 }
@@ -55,7 +58,8 @@ std::vector<whatif::StepPoint> read_points(const std::string& path) {
     all.push_back(step.point);
     if (step.tokens == 1) single.push_back(step.point);
   }
-  if (all.size() < 3) fail(ErrorKind::kBadFile, "{}: {} steps, wanted a ledger of at least 3", printable(path), all.size());
+  if (all.size() < 3)
+    fail(ErrorKind::kBadFile, "{}: {} steps, wanted a ledger of at least 3", printable(path), all.size());
   return single.empty() ? all : single;
 }
 
@@ -63,12 +67,16 @@ void run_fit(const FitFlags& flags) {
   const std::vector<whatif::StepPoint> points = read_points(flags.stats);
   const whatif::CostFit fit = whatif::fit_cost(points);
   if (flags.json) {
-    const Json out = {{"floor_ms", fit.floor_ms}, {"bytes_per_s", fit.bytes_per_s()}, {"ms_per_mib", fit.ms_per_byte * 1048576},
-                      {"r2", fit.r2}, {"steps", fit.n_steps}};
+    const Json out = {{"floor_ms", fit.floor_ms},
+                      {"bytes_per_s", fit.bytes_per_s()},
+                      {"ms_per_mib", fit.ms_per_byte * 1048576},
+                      {"r2", fit.r2},
+                      {"steps", fit.n_steps}};
     std::printf("%s\n", out.dump().c_str());
   } else {
     std::printf("ms = %.4g + demand bytes / (%s/s), r2 %.4f, over %llu steps\n", fit.floor_ms,
-                format_bytes(static_cast<uint64_t>(fit.bytes_per_s())).c_str(), fit.r2, static_cast<unsigned long long>(fit.n_steps));
+                format_bytes(static_cast<uint64_t>(fit.bytes_per_s())).c_str(), fit.r2,
+                static_cast<unsigned long long>(fit.n_steps));
     if (fit.floor_ms > 0 && fit.bytes_per_s() > 0) {
       std::printf("simulate with: --compute-floor %.4g --drive %.0f\n", fit.floor_ms, fit.bytes_per_s());
     }

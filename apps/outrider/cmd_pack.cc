@@ -35,7 +35,8 @@ void pack(const PackFlags& flags) {
   std::printf("%s: %llu experts of %llu layers, %s -> %s, read back and compared", flags.out_path.c_str(),
               static_cast<unsigned long long>(summary.n_slabs), static_cast<unsigned long long>(summary.n_layers),
               format_bytes(summary.bytes_in).c_str(), format_bytes(summary.bytes_out).c_str());
-  if (summary.resumed_bytes > 0) std::printf("; %s were there from an earlier run", format_bytes(summary.resumed_bytes).c_str());
+  if (summary.resumed_bytes > 0)
+    std::printf("; %s were there from an earlier run", format_bytes(summary.resumed_bytes).c_str());
   std::printf("\n");
 }
 
@@ -44,9 +45,12 @@ void pack(const PackFlags& flags) {
 void add_pack(CLI::App& app) {
   CLI::App* command = app.add_subcommand("pack", "Copy a model so that each expert is one aligned read");
   auto flags = std::make_shared<PackFlags>();
-  command->add_option("MODEL", flags->in_path, "Model: a GGUF file, any part of a split set, or its folder")->required();
-  command->add_option("OUT", flags->out_path, "File to write; run takes it like any model. Interrupted work is taken up again");
-  command->add_flag("--verify", flags->verify, "Compare the packed file MODEL with the hashes it carries; write nothing");
+  command->add_option("MODEL", flags->in_path, "Model: a GGUF file, any part of a split set, or its folder")
+      ->required();
+  command->add_option("OUT", flags->out_path,
+                      "File to write; run takes it like any model. Interrupted work is taken up again");
+  command->add_flag("--verify", flags->verify,
+                    "Compare the packed file MODEL with the hashes it carries; write nothing");
   command->add_flag("--replace", flags->replace, "Make OUT anew when it is there");
   command->add_flag("--no-progress", flags->no_progress, "No progress bar");
   command->callback([flags] { pack(*flags); });

@@ -22,8 +22,7 @@ void plan(const PlanFlags& flags) {
   model::LoadOptions load_options;
   load_options.experts_used = flags.engine.experts_used;
   const model::Model model = model::open(flags.engine.model_path, load_options);
-  const whatif::Plan result =
-      plan_of(model, flags.engine, engine_options(flags.engine), flags_budget(flags.engine));
+  const whatif::Plan result = plan_of(model, flags.engine, engine_options(flags.engine), flags_budget(flags.engine));
   std::string note;
   const Json speed = plan_speed(model, flags.engine, result, flags.trace, note);
   Json measured;
@@ -70,11 +69,15 @@ void plan(const PlanFlags& flags) {
 }  // namespace
 
 void add_plan(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("plan", "Show who would live where in memory and the speed to expect, without reading a weight");
+  CLI::App* command = app.add_subcommand(
+      "plan", "Show who would live where in memory and the speed to expect, without reading a weight");
   auto flags = std::make_shared<PlanFlags>();
   add_engine_flags(*command, flags->engine);
-  command->add_option("--trace", flags->trace, "Demand trace of this model (run --trace): its replay gives the share of misses");
-  command->add_option("--measured", flags->measured, "What run --stats, run --json or bench --json wrote with these options: what was expected beside what came");
+  command->add_option("--trace", flags->trace,
+                      "Demand trace of this model (run --trace): its replay gives the share of misses");
+  command->add_option(
+      "--measured", flags->measured,
+      "What run --stats, run --json or bench --json wrote with these options: what was expected beside what came");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { plan(*flags); });
 }

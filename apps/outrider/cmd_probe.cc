@@ -21,10 +21,13 @@ struct ProbeFlags {
 
 void print_probe(const whatif::Probe& probe) {
   std::printf("%s, %u cores; %s, load %.1f\n", probe.cpu.c_str(), probe.cores, probe.date.c_str(), probe.load);
-  if (probe.load > 0.5) std::printf("note: the machine was busy: readings are low, repeat with --fresh when it is idle\n");
-  for (const whatif::ArithmeticReading& r : probe.arithmetic) std::printf("%-5s %-7s %8.1f GMAC/s a core\n", r.kind.c_str(), r.isa.c_str(), r.gmacs);
+  if (probe.load > 0.5)
+    std::printf("note: the machine was busy: readings are low, repeat with --fresh when it is idle\n");
+  for (const whatif::ArithmeticReading& r : probe.arithmetic)
+    std::printf("%-5s %-7s %8.1f GMAC/s a core\n", r.kind.c_str(), r.isa.c_str(), r.gmacs);
   for (const whatif::MemoryReading& r : probe.memory) std::printf("DRAM  %2u threads %6.1f GB/s\n", r.threads, r.gbps);
-  std::printf("drive at %s, %s reads, GB/s\n", probe.drive_folder.c_str(), probe.drive_direct ? "direct" : "buffered (direct ones are refused)");
+  std::printf("drive at %s, %s reads, GB/s\n", probe.drive_folder.c_str(),
+              probe.drive_direct ? "direct" : "buffered (direct ones are refused)");
   uint64_t size = 0;
   for (const whatif::DriveReading& r : probe.drive) {
     if (r.read_bytes != size) std::printf("%s%9s ", size == 0 ? "" : "\n", format_bytes(r.read_bytes).c_str());
@@ -64,9 +67,12 @@ void probe(const ProbeFlags& flags, bool has_folder) {
 }  // namespace
 
 void add_probe(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("probe", "Measure this machine's drive, memory, arithmetic and products, and keep the readings");
+  CLI::App* command = app.add_subcommand(
+      "probe", "Measure this machine's drive, memory, arithmetic and products, and keep the readings");
   auto flags = std::make_shared<ProbeFlags>();
-  CLI::Option* folder = command->add_option("--dir", flags->folder, "Folder on the drive that holds the models; measures anew")->capture_default_str();
+  CLI::Option* folder =
+      command->add_option("--dir", flags->folder, "Folder on the drive that holds the models; measures anew")
+          ->capture_default_str();
   command->add_flag("--fresh", flags->fresh, "Measure anew instead of showing what is kept");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->add_flag("--no-progress", flags->no_progress, "No progress bar");

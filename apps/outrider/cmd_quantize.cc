@@ -41,11 +41,10 @@ void quantize(const QuantizeFlags& flags, bool has_experts, bool has_output) {
   options.n_threads = flags.n_threads != 0 ? flags.n_threads : core_budget().default_threads;
   catch_interrupts();
   Progress bar("quantize", flags.no_progress);
-  const QuantizeSummary summary =
-      quantize_file(model, flags.out_path, options, [&](uint64_t done, uint64_t total) {
-        stop_if_interrupted();
-        bar.update(done, total);
-      });
+  const QuantizeSummary summary = quantize_file(model, flags.out_path, options, [&](uint64_t done, uint64_t total) {
+    stop_if_interrupted();
+    bar.update(done, total);
+  });
   bar.finish();
   std::printf(
       "%s: %u tensors, %u converted, %u of them to another type than asked for because of their row length; %s -> %s\n",

@@ -11,8 +11,8 @@
 #include "conversation.h"
 #include "engine_flags.h"
 #include "generate.h"
-#include "interrupt.h"
 #include "instruments.h"
+#include "interrupt.h"
 #include "outrider/base/error.h"
 #include "outrider/base/memory_budget.h"
 #include "outrider/base/units.h"
@@ -67,16 +67,20 @@ Json run_json(const RunFlags& flags, const LoadedModel& loaded, const GenerateRe
 
 void closing_line(const GenerateResult& result, const residency::StoreCounters& experts) {
   const auto rate = [](uint64_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0.0; };
-  const double hit_rate = experts.demanded > 0 ? 100.0 * static_cast<double>(experts.hits) / static_cast<double>(experts.demanded) : 100.0;
-  std::fprintf(stderr, "prefill %llu tokens, %.1f/s; decode %llu tokens, %.1f/s; experts %.1f%% hits, %s read, stalled %.0f ms; %s\n",
-               static_cast<unsigned long long>(result.prefill_tokens), rate(result.prefill_tokens, result.prefill_s),
-               static_cast<unsigned long long>(result.decode_tokens), rate(result.decode_tokens, result.decode_s), hit_rate,
-               format_bytes(experts.bytes_read).c_str(), static_cast<double>(experts.stall_ns) / 1e6, result.finish_reason.c_str());
+  const double hit_rate =
+      experts.demanded > 0 ? 100.0 * static_cast<double>(experts.hits) / static_cast<double>(experts.demanded) : 100.0;
+  std::fprintf(
+      stderr,
+      "prefill %llu tokens, %.1f/s; decode %llu tokens, %.1f/s; experts %.1f%% hits, %s read, stalled %.0f ms; %s\n",
+      static_cast<unsigned long long>(result.prefill_tokens), rate(result.prefill_tokens, result.prefill_s),
+      static_cast<unsigned long long>(result.decode_tokens), rate(result.decode_tokens, result.decode_s), hit_rate,
+      format_bytes(experts.bytes_read).c_str(), static_cast<double>(experts.stall_ns) / 1e6,
+      result.finish_reason.c_str());
 }
 
 // One generation: streams, prints what was asked for, returns the new text.
-std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instruments& instruments, std::span<const int32_t> prompt,
-                     std::vector<int32_t>& history) {
+std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instruments& instruments,
+                     std::span<const int32_t> prompt, std::vector<int32_t>& history) {
   GenerateOptions options;
   options.max_tokens = flags.n_predict;
   options.sampler = sampler_options(flags.sampler);
@@ -98,7 +102,9 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instrumen
   const GenerateResult result = generate(*loaded.engine, loaded.tokenizer.get(), prompt, options, history,
                                          flags.digest ? &digest : nullptr, on_text, on_token);
   if (flags.json) {
-    std::printf("%s\n", run_json(flags, loaded, result, prompt, flags.digest ? digest.hex() : "").dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    std::printf("%s\n", run_json(flags, loaded, result, prompt, flags.digest ? digest.hex() : "")
+                            .dump(-1, ' ', false, Json::error_handler_t::replace)
+                            .c_str());
   } else {
     if (stream) std::printf("\n");
     if (flags.digest) std::printf("digest %s\n", digest.hex().c_str());
@@ -112,7 +118,8 @@ std::string run_once(const RunFlags& flags, LoadedModel& loaded, const Instrumen
   }
   tell_warnings(loaded);
   if (flags.engine.verbose && !flags.engine.quiet) {
-    std::fputs(plan_against_run(loaded, flags.engine, result, loaded.engine->counters().experts - before).c_str(), stderr);
+    std::fputs(plan_against_run(loaded, flags.engine, result, loaded.engine->counters().experts - before).c_str(),
+               stderr);
   }
   if (flags.engine.verbose && !loaded.engine->lookahead_report().empty()) {
     std::fprintf(stderr, "%s\n", loaded.engine->lookahead_report().c_str());
@@ -147,9 +154,11 @@ void converse(const RunFlags& flags, LoadedModel& loaded, const Instruments& ins
 void run(const RunFlags& flags) {
   const int n_sources = !flags.prompt.empty() + !flags.prompt_file.empty() + !flags.prompt_ids.empty();
   if (n_sources > 1) fail(ErrorKind::kBadArgument, "-p, -f and --prompt-ids: wanted only one of them");
-  if (n_sources == 0 && !flags.chat) fail(ErrorKind::kBadArgument, "no prompt: give -p TEXT, -f FILE, --prompt-ids LIST or --chat");
+  if (n_sources == 0 && !flags.chat)
+    fail(ErrorKind::kBadArgument, "no prompt: give -p TEXT, -f FILE, --prompt-ids LIST or --chat");
   if (flags.chat && !flags.prompt_ids.empty()) fail(ErrorKind::kBadArgument, "--chat: wants text, not --prompt-ids");
-  if (!flags.chat && !flags.system.empty()) fail(ErrorKind::kBadArgument, "--system: wants --chat, a plain prompt has no roles");
+  if (!flags.chat && !flags.system.empty())
+    fail(ErrorKind::kBadArgument, "--system: wants --chat, a plain prompt has no roles");
   engine::validate(sampler_options(flags.sampler));
   auto loaded = load_model(flags.engine, &interrupted());
   const auto note = [&](const std::string& text) {
@@ -178,12 +187,17 @@ void add_run(CLI::App& app) {
   command->add_option("-p,--prompt", flags->prompt, "Prompt text");
   command->add_option("-f,--file", flags->prompt_file, "File with the prompt, - for standard input");
   command->add_option("--prompt-ids", flags->prompt_ids, "Prompt as token ids: 1,2,3 or @FILE");
-  command->add_option("-n,--n-predict", flags->n_predict, "Most tokens to generate, -1 for no limit")->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))->capture_default_str();
-  command->add_flag("--chat", flags->chat, "Use the model's chat template; without a prompt, read turns from standard input");
+  command->add_option("-n,--n-predict", flags->n_predict, "Most tokens to generate, -1 for no limit")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40))
+      ->capture_default_str();
+  command->add_flag("--chat", flags->chat,
+                    "Use the model's chat template; without a prompt, read turns from standard input");
   command->add_option("--system", flags->system, "System message of --chat");
   command->add_option("--stop", flags->stops, "Stop at this text (may be repeated)")->allow_extra_args(false);
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on after an end token");
-  command->add_option("--draft", flags->draft, "Drafting; this version has none yet")->check(CLI::IsMember({"off", "0"}))->capture_default_str();
+  command->add_option("--draft", flags->draft, "Drafting; this version has none yet")
+      ->check(CLI::IsMember({"off", "0"}))
+      ->capture_default_str();
   command->add_flag("--digest", flags->digest, "Print a hash over the logits from which the tokens were chosen");
   command->add_flag("--json", flags->json, "Print one JSON object instead of text");
   command->add_flag("--ids", flags->ids, "Print token ids instead of text");

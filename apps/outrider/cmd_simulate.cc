@@ -157,7 +157,8 @@ void print_table(const observe::Trace& trace, const whatif::CostModel& model, co
           ? fmt::format(", look-ahead of {} at precision {}", model.lookahead_width, model.lookahead_precision).c_str()
           : "");
   if (model.floor_ms == 0) {
-    std::printf("so the times are the drive's alone; `outrider fit` finds --compute-floor and --drive from a run --stats\n");
+    std::printf(
+        "so the times are the drive's alone; `outrider fit` finds --compute-floor and --drive from a run --stats\n");
   }
   std::printf("%6s  %-12s %8s %10s %12s %10s %10s\n", "slots", "policy", "hits", "misses", "read", "ms/token",
               "tokens/s");

@@ -56,11 +56,10 @@ void synth(const SynthFlags& flags, bool has_dense_type) {
   options.n_threads = flags.n_threads != 0 ? flags.n_threads : core_budget().default_threads;
   catch_interrupts();
   Progress bar("synth", flags.no_progress);
-  const uint64_t n_bytes =
-      write_synth(flags.out_path, options, [&](uint64_t done, uint64_t total) {
-        stop_if_interrupted();
-        bar.update(done, total);
-      });
+  const uint64_t n_bytes = write_synth(flags.out_path, options, [&](uint64_t done, uint64_t total) {
+    stop_if_interrupted();
+    bar.update(done, total);
+  });
   bar.finish();
   const Geometry& g = options.geometry;
   std::printf("%s: %s, %u layers, %u experts, top %u, %u tokens, seed %llu: %s\n", flags.out_path.c_str(),

@@ -41,12 +41,16 @@ void synth_trace(const CLI::App& command, const SynthTraceFlags& flags) {
     if (!bytes) fail(ErrorKind::kBadArgument, "--slab {}: wanted a size such as 9MiB", printable(flags.slab));
     spec.slab_bytes = *bytes;
   }
-  if (!flags.like.empty()) take_habits(command, whatif::fit_synthetic(observe::read_trace(flags.like), spec.seed), spec);
+  if (!flags.like.empty())
+    take_habits(command, whatif::fit_synthetic(observe::read_trace(flags.like), spec.seed), spec);
   const observe::Trace trace = whatif::make_synthetic_trace(spec);
   observe::write_trace(flags.out, trace);
-  std::printf("--layers %u --experts %u --used %u --prompt %u --tokens %u --slab %llu --zipf %.4g --recency %.4g --topic-share %.4g --topic-tokens %.4g --seed %llu\n",
-              spec.n_layers, spec.n_experts, spec.n_used, spec.n_prompt, spec.n_tokens, static_cast<unsigned long long>(spec.slab_bytes), spec.zipf,
-              spec.recency, spec.topic_share, spec.topic_tokens, static_cast<unsigned long long>(spec.seed));
+  std::printf(
+      "--layers %u --experts %u --used %u --prompt %u --tokens %u --slab %llu --zipf %.4g --recency %.4g --topic-share "
+      "%.4g --topic-tokens %.4g --seed %llu\n",
+      spec.n_layers, spec.n_experts, spec.n_used, spec.n_prompt, spec.n_tokens,
+      static_cast<unsigned long long>(spec.slab_bytes), spec.zipf, spec.recency, spec.topic_share, spec.topic_tokens,
+      static_cast<unsigned long long>(spec.seed));
 }
 
 }  // namespace
@@ -63,9 +67,12 @@ void add_synth_trace(CLI::App& app) {
   command->add_option("--prompt", spec.n_prompt, "Tokens of a first pass")->capture_default_str();
   command->add_option("--tokens,--steps", spec.n_tokens, "Single tokens after it")->capture_default_str();
   command->add_option("--slab", flags->slab, "Bytes of one expert (default 1MiB)");
-  command->add_option("--zipf", spec.zipf, "Skew of the experts of a layer: exponent of their weights")->capture_default_str();
-  command->add_option("--recency", spec.recency, "Probability that a token keeps an expert of the one before")->capture_default_str();
-  command->add_option("--topic-share", spec.topic_share, "Share of the draws that follow the topic of the moment")->capture_default_str();
+  command->add_option("--zipf", spec.zipf, "Skew of the experts of a layer: exponent of their weights")
+      ->capture_default_str();
+  command->add_option("--recency", spec.recency, "Probability that a token keeps an expert of the one before")
+      ->capture_default_str();
+  command->add_option("--topic-share", spec.topic_share, "Share of the draws that follow the topic of the moment")
+      ->capture_default_str();
   command->add_option("--topic-tokens", spec.topic_tokens, "Mean length of a topic")->capture_default_str();
   command->add_option("--seed", spec.seed, "Seed")->capture_default_str();
   command->callback([command, flags] { synth_trace(*command, *flags); });

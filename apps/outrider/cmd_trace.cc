@@ -20,14 +20,16 @@ struct TraceFlags {
 };
 
 void trace(TraceFlags flags) {
-  if (flags.file.empty() == flags.ids.empty()) fail(ErrorKind::kBadArgument, "trace: wanted one of -f FILE and --ids LIST");
+  if (flags.file.empty() == flags.ids.empty())
+    fail(ErrorKind::kBadArgument, "trace: wanted one of -f FILE and --ids LIST");
   const uint32_t widest = *std::max_element(flags.widths.begin(), flags.widths.end());
   flags.engine.lookahead = std::to_string(widest);
   auto loaded = load_model(flags.engine);
   engine::Engine& engine = *loaded->engine;
-  const std::vector<int32_t> ids = flags.ids.empty()
-                                       ? require_tokenizer(*loaded).encode(read_text_file(flags.file), {.add_special = true, .parse_special = false})
-                                       : parse_ids(flags.ids, "--ids");
+  const std::vector<int32_t> ids =
+      flags.ids.empty()
+          ? require_tokenizer(*loaded).encode(read_text_file(flags.file), {.add_special = true, .parse_special = false})
+          : parse_ids(flags.ids, "--ids");
   // Token by token, as decode does: in a prompt's chunk only a few rows are guessed for.
   Progress progress("running the text", flags.engine.no_progress || flags.engine.quiet);
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -39,14 +41,21 @@ void trace(TraceFlags flags) {
   const std::vector<engine::LookAheadScore> scores = engine.lookahead_scores();
   if (scores.empty()) fail(ErrorKind::kBadArgument, "{}: the model has no routed experts", flags.engine.model_path);
   Json rows = Json::array();
-  if (!flags.json) std::printf("%zu tokens\n%8s  %5s  %9s  %8s  %7s\n", ids.size(), "distance", "width", "precision", "coverage", "in time");
+  if (!flags.json)
+    std::printf("%zu tokens\n%8s  %5s  %9s  %8s  %7s\n", ids.size(), "distance", "width", "precision", "coverage",
+                "in time");
   const uint32_t n_distances = flags.engine.lookahead_distance;
   const size_t n_widths = scores.size() / n_distances;
   for (uint32_t distance = 1; distance <= n_distances; ++distance) {
     for (const uint32_t width : flags.widths) {
       const engine::LookAheadScore& score = scores[(distance - 1) * n_widths + std::min<size_t>(width, n_widths) - 1];
-      rows.push_back({{"width", width}, {"distance", distance}, {"precision", score.precision}, {"coverage", score.coverage}, {"in_time", score.in_time}});
-      if (!flags.json) std::printf("%8u  %5u  %9.3f  %8.3f  %7.3f\n", distance, width, score.precision, score.coverage, score.in_time);
+      rows.push_back({{"width", width},
+                      {"distance", distance},
+                      {"precision", score.precision},
+                      {"coverage", score.coverage},
+                      {"in_time", score.in_time}});
+      if (!flags.json)
+        std::printf("%8u  %5u  %9.3f  %8.3f  %7.3f\n", distance, width, score.precision, score.coverage, score.in_time);
     }
   }
   if (!flags.json) return;
@@ -65,7 +74,10 @@ void add_trace(CLI::App& app) {
   add_engine_flags(*command, flags->engine);
   command->add_option("-f,--file", flags->file, "Text to run, - for standard input");
   command->add_option("--ids", flags->ids, "Token ids instead: 1,2,3 or @FILE");
-  command->add_option("--widths", flags->widths, "Experts guessed for each token")->delimiter(',')->check(CLI::Range(1U, engine::kMaxLookAhead))->capture_default_str();
+  command->add_option("--widths", flags->widths, "Experts guessed for each token")
+      ->delimiter(',')
+      ->check(CLI::Range(1U, engine::kMaxLookAhead))
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags] { trace(*flags); });
 }

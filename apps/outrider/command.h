@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A command of the program is one file, cmd_NAME.cc, with one function that adds a CLI11 subcommand whose callback does
-// the work. main.cc lists them. A callback throws outrider::Error for bad input; main prints it in one line, exit code 1.
-// Every option `--foo-bar` also reads OUTRIDER_FOO_BAR from the environment: main sets that for all of them.
+// the work. main.cc lists them. A callback throws outrider::Error for bad input; main prints it in one line, exit
+// code 1. Every option `--foo-bar` also reads OUTRIDER_FOO_BAR from the environment: main sets that for all of them.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -3,7 +3,8 @@
 
 namespace outrider::apps {
 
-Conversation::Conversation(const format::Metadata& metadata, const text::Tokenizer& tokenizer, const std::string& system)
+Conversation::Conversation(const format::Metadata& metadata, const text::Tokenizer& tokenizer,
+                           const std::string& system)
     : tokenizer_(tokenizer), template_(text::ChatTemplate::from_metadata(metadata, false, &fallback_)) {
   if (!system.empty()) add("system", system);
 }
@@ -17,7 +18,8 @@ std::vector<int32_t> Conversation::prompt() const {
     return id == text::kNoToken ? std::string() : std::string(tokenizer_.raw_text(id));
   };
   const std::string bos = spelling(tokenizer_.bos());
-  nlohmann::ordered_json variables = {{"messages", messages_}, {"bos_token", bos}, {"eos_token", spelling(tokenizer_.eos())}};
+  nlohmann::ordered_json variables = {
+      {"messages", messages_}, {"bos_token", bos}, {"eos_token", spelling(tokenizer_.eos())}};
   const std::vector<text::RenderedSpan> rendered = template_->render(variables, {.add_generation_prompt = true});
   std::vector<text::TextSpan> spans;
   for (const text::RenderedSpan& span : rendered) spans.push_back({span.text, span.trusted});

@@ -20,8 +20,8 @@ class Conversation {
   void add_user(const std::string& content) { add("user", content); }
   void add_assistant(const std::string& content) { add("assistant", content); }
   bool fallback_template() const noexcept { return fallback_; }
-  // The whole conversation with the opening of the assistant's turn, as tokens: what a user wrote never becomes a control
-  // token, and there is exactly one BOS when the model wants one.
+  // The whole conversation with the opening of the assistant's turn, as tokens: what a user wrote never becomes a
+  // control token, and there is exactly one BOS when the model wants one.
   std::vector<int32_t> prompt() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that every command with an engine shares, and the way from them to a loaded model: open and check the file,
-// plan the memory, print the plan, read the dense weights.
+// The options that every command with an engine shares, and the way from them to a loaded model: open and check the
+// file, plan the memory, print the plan, read the dense weights.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -68,14 +68,16 @@ void tell_warnings(LoadedModel& loaded);
 engine::EngineOptions engine_options(const EngineFlags& flags);
 
 // The plan that the flags ask for, with what the kept probe of this machine says, if there is one.
-whatif::Plan plan_of(const model::Model& model, const EngineFlags& flags, const engine::EngineOptions& options, const MemoryBudget& budget);
+whatif::Plan plan_of(const model::Model& model, const EngineFlags& flags, const engine::EngineOptions& options,
+                     const MemoryBudget& budget);
 
 // The budget the plan is made in: the machine's, or --memory when that is less.
 MemoryBudget flags_budget(const EngineFlags& flags);
 
 using ConfigureEngine = std::function<void(const model::Model&, engine::EngineOptions&)>;
 
-// Opens, plans, prints the plan to stderr (unless --quiet) and loads. `configure` may change the options before the plan.
+// Opens, plans, prints the plan to stderr (unless --quiet) and loads. `configure` may change the options before the
+// plan.
 std::unique_ptr<LoadedModel> load_model(const EngineFlags& flags, const std::atomic<bool>* cancel = nullptr,
                                         const ConfigureEngine& configure = {});
 

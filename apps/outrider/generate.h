@@ -26,13 +26,13 @@ struct GenerateOptions {
 };
 
 struct GenerateResult {
-  std::vector<int32_t> ids;    // generated, the end token excluded
-  std::string text;            // empty without a tokenizer
-  std::string finish_reason;   // "stop" (end token or stop string), "length" (max_tokens or context), "cancelled"
+  std::vector<int32_t> ids;   // generated, the end token excluded
+  std::string text;           // empty without a tokenizer
+  std::string finish_reason;  // "stop" (end token or stop string), "length" (max_tokens or context), "cancelled"
   uint64_t prefill_tokens = 0, decode_tokens = 0;
   double prefill_s = 0, decode_s = 0;
   uint64_t prefill_demanded = 0, prefill_misses = 0;  // experts
-  double sampling_s = 0;  // choosing tokens, within decode_s
+  double sampling_s = 0;                              // choosing tokens, within decode_s
   uint64_t seed = 0;
 };
 
@@ -42,8 +42,8 @@ using OnText = std::function<void(std::string_view)>;
 using OnToken = std::function<void(int32_t)>;
 
 // `history` holds the tokens that are in the engine's sequence 0; it is cut to what it shares with `prompt` and then
-// follows the engine's state. `tokenizer` and `digest` may be null. Throws Error(kBadArgument) for an empty prompt or one
-// that does not fit the context, before anything runs.
+// follows the engine's state. `tokenizer` and `digest` may be null. Throws Error(kBadArgument) for an empty prompt or
+// one that does not fit the context, before anything runs.
 GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer, std::span<const int32_t> prompt,
                         const GenerateOptions& options, std::vector<int32_t>& history, observe::Digest* digest,
                         const OnText& on_text, const OnToken& on_token);

@@ -33,18 +33,23 @@ observe::TraceHeader trace_header(const EngineFlags& flags, const LoadedModel& l
 }  // namespace
 
 void add_instrument_flags(CLI::App& command, InstrumentFlags& flags) {
-  command.add_option("--trace", flags.trace, "Record every demand for experts (docs/trace-format.md), for outrider simulate");
-  command.add_option("--stats", flags.stats, "Write the step ledger: one JSON object a pass (docs/ledger.md), for outrider fit");
+  command.add_option("--trace", flags.trace,
+                     "Record every demand for experts (docs/trace-format.md), for outrider simulate");
+  command.add_option("--stats", flags.stats,
+                     "Write the step ledger: one JSON object a pass (docs/ledger.md), for outrider fit");
   command.add_flag("--stats-layers", flags.stats_layers, "With --stats, also a row for each MoE layer");
 }
 
 Instruments::Instruments(const InstrumentFlags& flags, const EngineFlags& engine_flags, LoadedModel& loaded) {
   if (!flags.trace.empty()) {
-    if (!loaded.model.spec.is_moe()) fail(ErrorKind::kBadArgument, "--trace: {} has no routed experts", loaded.model.file.metadata.source());
-    trace_ = std::make_unique<observe::TraceRecorder>(flags.trace, trace_header(engine_flags, loaded), loaded.engine->options().chunk);
+    if (!loaded.model.spec.is_moe())
+      fail(ErrorKind::kBadArgument, "--trace: {} has no routed experts", loaded.model.file.metadata.source());
+    trace_ = std::make_unique<observe::TraceRecorder>(flags.trace, trace_header(engine_flags, loaded),
+                                                      loaded.engine->options().chunk);
     loaded.engine->add_pass_observer(*trace_);
   }
-  if (flags.stats_layers && flags.stats.empty()) fail(ErrorKind::kBadArgument, "--stats-layers: wanted with --stats FILE");
+  if (flags.stats_layers && flags.stats.empty())
+    fail(ErrorKind::kBadArgument, "--stats-layers: wanted with --stats FILE");
   if (!flags.stats.empty()) {
     ledger_ = std::make_unique<observe::StepLedger>(flags.stats, *loaded.engine, flags.stats_layers);
     loaded.engine->add_pass_observer(*ledger_);
@@ -52,10 +57,12 @@ Instruments::Instruments(const InstrumentFlags& flags, const EngineFlags& engine
 }
 
 Json latency_json(const io::ReadLatency& latency) {
-  Json out = {{"p50", latency.percentile_us(0.5)}, {"p95", latency.percentile_us(0.95)}, {"p99", latency.percentile_us(0.99)}};
+  Json out = {
+      {"p50", latency.percentile_us(0.5)}, {"p95", latency.percentile_us(0.95)}, {"p99", latency.percentile_us(0.99)}};
   out["buckets"] = Json::array();
   for (uint32_t i = 0; i < io::kLatencyBuckets; ++i) {
-    if (latency.counts[i] > 0) out["buckets"].push_back({{"below_us", io::ReadLatency::below_us(i)}, {"reads", latency.counts[i]}});
+    if (latency.counts[i] > 0)
+      out["buckets"].push_back({{"below_us", io::ReadLatency::below_us(i)}, {"reads", latency.counts[i]}});
   }
   return out;
 }
@@ -82,13 +89,15 @@ std::string closing_table(const engine::Engine& engine, const engine::PhaseTimes
     shares += fmt::format("{:>10.1f}", total_s > 0 ? 100 * value / total_s : 0.0);
   }
   std::string bytes = fmt::format("  read  demand {}", format_bytes(experts.bytes_demand));
-  for (const auto& [name, n] : {std::pair{"predictions used", experts.bytes_predicted_used}, {"wasted", experts.bytes_predicted_wasted},
-                                {"pending", experts.bytes_predicted_pending}, {"background", experts.bytes_background}}) {
+  for (const auto& [name, n] : {std::pair{"predictions used", experts.bytes_predicted_used},
+                                {"wasted", experts.bytes_predicted_wasted},
+                                {"pending", experts.bytes_predicted_pending},
+                                {"background", experts.bytes_background}}) {
     if (n > 0) bytes += fmt::format(", {} {}", name, format_bytes(n));
   }
   const io::ReadLatency latency = engine.read_latency();
-  return fmt::format("{}\n{}\n{}\n{}; {} evicted; a read: half below {} us, 99 % below {} us\n", names, values, shares, bytes,
-                     experts.evicted, latency.percentile_us(0.5), latency.percentile_us(0.99));
+  return fmt::format("{}\n{}\n{}\n{}; {} evicted; a read: half below {} us, 99 % below {} us\n", names, values, shares,
+                     bytes, experts.evicted, latency.percentile_us(0.5), latency.percentile_us(0.99));
 }
 
 void Instruments::finish() {

@@ -37,8 +37,9 @@ class Instruments {
 // `p50, p95, p99` and `buckets[{below_us, reads}]`, all as powers of two.
 Json latency_json(const io::ReadLatency& latency);
 
-// Where the time and the bytes of one generation went: a few lines for the end of a run. `experts` is the difference over
-// the generation; bytes of predictions whose fate is open are what is open now, and latencies are those of all reads.
+// Where the time and the bytes of one generation went: a few lines for the end of a run. `experts` is the difference
+// over the generation; bytes of predictions whose fate is open are what is open now, and latencies are those of all
+// reads.
 std::string closing_table(const engine::Engine& engine, const engine::PhaseTimes& before, const GenerateResult& result,
                           const residency::StoreCounters& experts);
 

@@ -28,7 +28,8 @@ void on_interrupt(int signal) {
     g_signal = signal;
     g_signal_ms = now_ms();
     g_interrupted = true;
-  } else if (now_ms() - g_signal_ms > 500) {  // timeout(1) and some shells send one wish twice: to the process and its group
+  } else if (now_ms() - g_signal_ms >
+             500) {  // timeout(1) and some shells send one wish twice: to the process and its group
     std::_Exit(128 + signal);
   }
 }
@@ -47,7 +48,8 @@ void catch_interrupts() {
 }
 
 void stop_if_interrupted() {
-  if (g_interrupted.load(std::memory_order_relaxed)) fail(ErrorKind::kCancelled, "stopped by a signal, nothing was written");
+  if (g_interrupted.load(std::memory_order_relaxed))
+    fail(ErrorKind::kCancelled, "stopped by a signal, nothing was written");
 }
 
 }  // namespace outrider::apps

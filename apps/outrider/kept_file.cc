@@ -12,9 +12,11 @@
 
 namespace outrider::apps {
 
-KeptFile::KeptFile(const std::string& folder, const std::string& kind, uint32_t version, const model::Model& model, uint64_t fingerprint)
+KeptFile::KeptFile(const std::string& folder, const std::string& kind, uint32_t version, const model::Model& model,
+                   uint64_t fingerprint)
     : path_(fmt::format("{}/{:016x}.{}", folder, fingerprint, kind)),
-      head_(fmt::format("outrider-{} {} {:016x} {} {}", kind, version, fingerprint, model.n_moe_layers(), model.spec.router.n_experts)) {}
+      head_(fmt::format("outrider-{} {} {:016x} {} {}", kind, version, fingerprint, model.n_moe_layers(),
+                        model.spec.router.n_experts)) {}
 
 std::string KeptFile::header(std::span<const std::byte> bytes) const {
   observe::Digest digest;

@@ -89,8 +89,10 @@ int main(int argc, char** argv) {
   app.name("outrider");
   app.set_version_flag("--version", "outrider " OUTRIDER_VERSION);
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 done; 1 failed, one line on stderr says why; 2 not understood; 130 and 143 ended by Ctrl-C or SIGTERM\n"
-             "(128 + the signal), after what had begun was brought to an end in order.");
+  app.footer(
+      "Exit codes: 0 done; 1 failed, one line on stderr says why; 2 not understood; 130 and 143 ended by Ctrl-C or "
+      "SIGTERM\n"
+      "(128 + the signal), after what had begun was brought to an end in order.");
   // In the order --help shows them.
   outrider::apps::add_run(app);
   outrider::apps::add_bench(app);

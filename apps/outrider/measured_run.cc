@@ -48,7 +48,9 @@ MeasuredRun of_ledger(const std::string& text, const std::string& path) {
 }
 
 MeasuredRun of_run(const Json& out, const std::string& path) {
-  const auto get = [&](const Json& object, const char* key) { return number(object, key, path, "what run --json printed"); };
+  const auto get = [&](const Json& object, const char* key) {
+    return number(object, key, path, "what run --json printed");
+  };
   const Json& timing = out["timing"];
   MeasuredRun run(2);
   for (size_t kind = 0; kind < 2; ++kind) {
@@ -66,7 +68,9 @@ MeasuredRun of_run(const Json& out, const std::string& path) {
 }
 
 MeasuredRun of_bench(const Json& out, const std::string& path) {
-  const auto get = [&](const Json& object, const char* key) { return number(object, key, path, "what bench --json printed"); };
+  const auto get = [&](const Json& object, const char* key) {
+    return number(object, key, path, "what bench --json printed");
+  };
   MeasuredRun run;
   for (const char* kind : {"prefill", "decode"}) {
     for (const Json& row : out[kind]) {

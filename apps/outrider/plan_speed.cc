@@ -41,7 +41,9 @@ class MissRate {
   std::optional<observe::Trace> trace_;
 };
 
-double share(uint64_t part, uint64_t whole) { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0; }
+double share(uint64_t part, uint64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
 
 Json to_json(const whatif::Speed& speed) {
   return {{"tokens_per_s", speed.expected_tps},
@@ -139,9 +141,8 @@ Json measured_speed(const model::Model& model, const EngineFlags& flags, const w
     const double missed = passes.read_bytes > 0 && demanded_bytes > 0
                               ? std::min(1.0, passes.read_bytes / demanded_bytes)
                               : passes.miss_rate;
-    const double assumed = passes.is_prefill && passes.is_first && basis.work.n_experts > 0
-                               ? 1
-                               : basis.miss_rate.at(plan.slots_per_layer);
+    const double assumed =
+        passes.is_prefill && passes.is_first && basis.work.n_experts > 0 ? 1 : basis.miss_rate.at(plan.slots_per_layer);
     const whatif::Speed with_misses = speed(missed);
     const double tps = static_cast<double>(passes.n_tokens) / passes.seconds;
     rows.push_back({{"kind", passes.is_prefill ? "prefill" : "decode"},
@@ -163,7 +164,8 @@ std::string format_measured(const Json& rows) {
   std::string out = "plan against run\n";
   for (const Json& row : rows) {
     out += fmt::format(
-        "  {:<8} {:>5} at {:<5} {:>9.2f} t/s; expected {:.2f} ({:+.0f}%) with {:.1f}% of misses, {:.2f} with the {:.1f}% "
+        "  {:<8} {:>5} at {:<5} {:>9.2f} t/s; expected {:.2f} ({:+.0f}%) with {:.1f}% of misses, {:.2f} with the "
+        "{:.1f}% "
         "assumed, at most {:.2f} ({})\n",
         row["kind"].get<std::string>(), row["tokens"].get<uint64_t>(), row["context"].get<uint64_t>(),
         row["tokens_per_s"].get<double>(), row["expected_with_misses_tokens_per_s"].get<double>(),

@@ -23,7 +23,8 @@ void add_plot_flags(CLI::App& command, std::string& svg, std::string& html) {
   command.add_option("--html", html, "Also draw it, as a page");
 }
 
-void write_plots(const std::string& svg, const std::string& html, const std::string& title, const std::vector<whatif::Plot>& plots) {
+void write_plots(const std::string& svg, const std::string& html, const std::string& title,
+                 const std::vector<whatif::Plot>& plots) {
   if (!svg.empty()) write_file(svg, whatif::svg_file(plots));
   if (!html.empty()) write_file(html, whatif::html_page(title, plots));
 }

@@ -19,7 +19,8 @@ void Progress::update(uint64_t done, uint64_t total) {
   constexpr int kWidth = 30;
   const double share = std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   const int full = static_cast<int>(share * kWidth);
-  std::fprintf(stderr, "\r%s [%.*s%*s] %3.0f%%", label_.c_str(), full, "##############################", kWidth - full, "", 100 * share);
+  std::fprintf(stderr, "\r%s [%.*s%*s] %3.0f%%", label_.c_str(), full, "##############################", kWidth - full,
+               "", 100 * share);
   std::fflush(stderr);
 }
 

@@ -22,7 +22,9 @@ void add_sampler_flags(CLI::App& command, SamplerFlags& flags) {
   add("--presence-penalty", options.presence_penalty, "Subtracted once from recent tokens");
   add("--frequency-penalty", options.frequency_penalty, "Subtracted for each recent occurrence");
   add("--seed", flags.seed, "Seed of the draws; -1 picks one and tells it");
-  command.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, added to that token's logit (may be repeated)")->allow_extra_args(false)->group(group);
+  command.add_option("--logit-bias", flags.logit_bias, "ID=BIAS, added to that token's logit (may be repeated)")
+      ->allow_extra_args(false)
+      ->group(group);
 }
 
 engine::SamplerOptions sampler_options(const SamplerFlags& flags) {
@@ -33,7 +35,8 @@ engine::SamplerOptions sampler_options(const SamplerFlags& flags) {
     const size_t split = entry.find('=');
     const auto id = parse_int(entry.substr(0, split));
     const auto bias = split == std::string::npos ? std::nullopt : parse_double(entry.substr(split + 1));
-    if (!id || !bias || *id < 0 || *id > INT32_MAX) fail(ErrorKind::kBadArgument, "--logit-bias {}: wanted ID=BIAS", printable(entry));
+    if (!id || !bias || *id < 0 || *id > INT32_MAX)
+      fail(ErrorKind::kBadArgument, "--logit-bias {}: wanted ID=BIAS", printable(entry));
     options.logit_bias.emplace_back(static_cast<int32_t>(*id), static_cast<float>(*bias));
   }
   return options;

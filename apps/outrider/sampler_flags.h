@@ -12,8 +12,8 @@ namespace outrider::apps {
 
 struct SamplerFlags {
   engine::SamplerOptions options;
-  int64_t seed = -1;                     // -1: a random one, which the output tells
-  std::vector<std::string> logit_bias;   // ID=BIAS or ID+BIAS or ID-BIAS
+  int64_t seed = -1;                    // -1: a random one, which the output tells
+  std::vector<std::string> logit_bias;  // ID=BIAS or ID+BIAS or ID-BIAS
 };
 
 void add_sampler_flags(CLI::App& command, SamplerFlags& flags);

@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint32_t kHeatVersion = 2;
 constexpr uint32_t kTableVersion = 1;  // changes when the meaning of the predictor's counts does
-constexpr float kWarm = 0.5F;      // an expert with less than half a demand left is not worth a read
-constexpr float kOldShare = 0.5F;  // of the counts of earlier runs, when a run ends
+constexpr float kWarm = 0.5F;          // an expert with less than half a demand left is not worth a read
+constexpr float kOldShare = 0.5F;      // of the counts of earlier runs, when a run ends
 
 }  // namespace
 
@@ -46,7 +46,8 @@ std::string WarmStart::read_heat() {
   if (!problem.empty() || bytes.empty()) return problem;
   if (bytes.size() != heat.size() * sizeof(float)) return "not its counts";
   std::memcpy(heat.data(), bytes.data(), bytes.size());
-  if (!std::all_of(heat.begin(), heat.end(), [](float value) { return std::isfinite(value) && value >= 0; })) return "not its counts";
+  if (!std::all_of(heat.begin(), heat.end(), [](float value) { return std::isfinite(value) && value >= 0; }))
+    return "not its counts";
   old_ = std::move(heat);
   return "";
 }
@@ -74,7 +75,8 @@ void WarmStart::refill(engine::Engine& engine) const {
   for (uint32_t layer = 0; layer < n_layers_; ++layer) {
     std::vector<residency::ExpertKey> of_layer;
     for (uint32_t expert = 0; expert < n_experts_; ++expert) {
-      if (old_[static_cast<size_t>(layer) * n_experts_ + expert] >= kWarm) of_layer.push_back({.layer = layer, .expert = expert});
+      if (old_[static_cast<size_t>(layer) * n_experts_ + expert] >= kWarm)
+        of_layer.push_back({.layer = layer, .expert = expert});
     }
     const auto hotter = [&](const residency::ExpertKey& a, const residency::ExpertKey& b) {
       const float* heat = old_.data() + static_cast<size_t>(layer) * n_experts_;
@@ -93,7 +95,8 @@ std::string WarmStart::save(const engine::Engine& engine) {
   for (const std::vector<float>& layer : engine.expert_heat()) heat.insert(heat.end(), layer.begin(), layer.end());
   for (size_t i = 0; i < old_.size(); ++i) heat[i] += kOldShare * old_[i];
   const std::vector<std::byte> table = engine.token_table();
-  for (const auto& [file, bytes] : {std::pair(&*heat_file_, std::as_bytes(std::span(heat))), {&*table_file_, std::span(table)}}) {
+  for (const auto& [file, bytes] :
+       {std::pair(&*heat_file_, std::as_bytes(std::span(heat))), {&*table_file_, std::span(table)}}) {
     if (!bytes.empty() && !file->write(bytes)) return fmt::format("warm start: {} cannot be written", file->path());
   }
   return "";

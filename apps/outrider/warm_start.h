@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run leaves for the next one of the same model, in the user's cache folder: which experts were in demand, with
 // which free slots are filled in the background while the first prompt runs, and what the token predictor has learned.
-// Only hints: a file that is damaged, of another version or of another model is ignored with a note, and one that cannot
-// be written is not missed.
+// Only hints: a file that is damaged, of another version or of another model is ignored with a note, and one that
+// cannot be written is not missed.
 #pragma once
 
 #include <optional>

@@ -152,8 +152,8 @@ void check_bytes(const Fd& fd, const std::string& path, const PackLayout& layout
       count(piece.size());
     }
     if (hash.value() != wanted) {
-      fail(ErrorKind::kBadFile, "{}: {}: bytes {} to {} have hash {:016x}, wanted {:016x} (damaged?)", path, name, offset,
-           offset + n_bytes, hash.value(), wanted);
+      fail(ErrorKind::kBadFile, "{}: {}: bytes {} to {} have hash {:016x}, wanted {:016x} (damaged?)", path, name,
+           offset, offset + n_bytes, hash.value(), wanted);
     }
   };
   check("header", 0, layout.head.size(), hashes[0]);
@@ -184,7 +184,8 @@ class Packer {
       sources_.push_back(std::make_unique<Fd>(open_file(part.path, O_RDONLY)));
       source_paths_.push_back(part.path);
     }
-    if (::flock(part_.get(), LOCK_EX | LOCK_NB) != 0) fail(ErrorKind::kIo, "{}: is being written by another process", part_path_);
+    if (::flock(part_.get(), LOCK_EX | LOCK_NB) != 0)
+      fail(ErrorKind::kIo, "{}: is being written by another process", part_path_);
     total_bytes_ = layout_.n_bytes + checked_bytes(layout_);
   }
 
@@ -211,7 +212,11 @@ class Packer {
       fail(ErrorKind::kIo, "{}: cannot be renamed to {}: {}", part_path_, out_path_, std::strerror(errno));
     }
     record_.remove();
-    return {.n_layers = layout_.n_layers, .n_slabs = layout_.n_slabs, .bytes_in = 0, .bytes_out = layout_.n_bytes, .resumed_bytes = resumed_bytes_};
+    return {.n_layers = layout_.n_layers,
+            .n_slabs = layout_.n_slabs,
+            .bytes_in = 0,
+            .bytes_out = layout_.n_bytes,
+            .resumed_bytes = resumed_bytes_};
   }
 
  private:
@@ -222,7 +227,8 @@ class Packer {
         fail(ErrorKind::kBadArgument, "{}: is part of the model to read, wanted another name", out_path_);
       }
     }
-    if (output_path(out_path_).in_place()) fail(ErrorKind::kIo, "{}: is not a regular file, wanted a file to write", out_path_);
+    if (output_path(out_path_).in_place())
+      fail(ErrorKind::kIo, "{}: is not a regular file, wanted a file to write", out_path_);
     if (!options_.replace && std::filesystem::exists(out_path_, ignored)) {
       fail(ErrorKind::kBadArgument, "{}: is there already (--replace to make it anew)", out_path_);
     }
@@ -231,7 +237,8 @@ class Packer {
   // Goes on where an earlier run stopped. What lies behind its last record goes, so that gaps read as zeros.
   void take_up() {
     hashes_ = record_.load(layout_.units.size());
-    if (!hashes_.empty()) resumed_bytes_ = layout_.units[hashes_.size() - 1].offset + layout_.units[hashes_.size() - 1].n_bytes;
+    if (!hashes_.empty())
+      resumed_bytes_ = layout_.units[hashes_.size() - 1].offset + layout_.units[hashes_.size() - 1].n_bytes;
     struct stat status = {};
     if (::fstat(part_.get(), &status) != 0 || static_cast<uint64_t>(status.st_size) < resumed_bytes_) {
       hashes_.clear();

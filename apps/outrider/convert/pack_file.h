@@ -13,8 +13,8 @@
 namespace outrider::apps {
 
 struct PackOptions {
-  bool replace = false;                     // an OUT that is there; else it is an error
-  uint64_t record_bytes = 256ULL << 20;     // of data between two records of progress
+  bool replace = false;                  // an OUT that is there; else it is an error
+  uint64_t record_bytes = 256ULL << 20;  // of data between two records of progress
 };
 
 struct PackSummary {

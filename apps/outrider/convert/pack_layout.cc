@@ -48,7 +48,8 @@ class Builder {
  public:
   explicit Builder(const format::ModelFile& in) : in_(in), writer_(in.metadata) {
     for (const Tensor& tensor : in.tensors) {
-      if (const StackName name = parse_stack(tensor); name.rank < kParts.size()) layers_[name.block][name.rank] = &tensor;
+      if (const StackName name = parse_stack(tensor); name.rank < kParts.size())
+        layers_[name.block][name.rank] = &tensor;
     }
   }
 
@@ -93,7 +94,8 @@ class Builder {
     for (const Tensor* stack : stacks) {
       if (stack == nullptr) continue;
       if (n_experts != 0 && stack->dims[2] != n_experts) {
-        fail(ErrorKind::kBadFile, "{}: tensor {}: dimension 2 (experts) is {}, wanted {} like the layer's other experts",
+        fail(ErrorKind::kBadFile,
+             "{}: tensor {}: dimension 2 (experts) is {}, wanted {} like the layer's other experts",
              in_.path_of(*stack), printable(stack->name), stack->dims[2], n_experts);
       }
       n_experts = stack->dims[2];
@@ -143,7 +145,8 @@ class Builder {
 PackLayout lay_out_pack(const format::ModelFile& in) {
   if (in.is_packed) fail(ErrorKind::kBadArgument, "{}: is packed already", in.metadata.source());
   PackLayout layout = Builder(in).run();
-  if (layout.n_layers == 0) fail(ErrorKind::kBadArgument, "{}: has no routed experts, nothing to pack", in.metadata.source());
+  if (layout.n_layers == 0)
+    fail(ErrorKind::kBadArgument, "{}: has no routed experts, nothing to pack", in.metadata.source());
   return layout;
 }
 

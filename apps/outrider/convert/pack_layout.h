@@ -18,7 +18,7 @@ struct PackRange {
 
 // The smallest thing that is hashed and counted as done: an expert's slab, or a tensor that stays as it is.
 struct PackUnit {
-  std::string name;  // for messages
+  std::string name;      // for messages
   uint64_t offset = 0;   // in the packed file
   uint64_t n_bytes = 0;  // with the zeros that fill a slab
   std::vector<PackRange> from;

@@ -23,9 +23,8 @@ const auto kQuiet = [](uint64_t, uint64_t) {};
 
 std::string data_of(const ModelFile& model, const Tensor& tensor) {
   std::string out;
-  format::from_tensor(model, tensor)([&](std::span<const std::byte> bytes) {
-    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  });
+  format::from_tensor(model, tensor)(
+      [&](std::span<const std::byte> bytes) { out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); });
   return out;
 }
 
@@ -98,7 +97,8 @@ TEST_F(PackTest, AnExpertsPartsLieSideBySideOnALine) {
   EXPECT_EQ(up.offset, gate.offset + gate.n_bytes / 8);
   EXPECT_EQ(down.offset, up.offset + up.n_bytes / 8);
   EXPECT_EQ(gate.stride, 4096U);
-  EXPECT_EQ(message_of([&] { pack_file(packed, folder_ / "twice.gguf", {}, kQuiet); }), out_path_ + ": is packed already");
+  EXPECT_EQ(message_of([&] { pack_file(packed, folder_ / "twice.gguf", {}, kQuiet); }),
+            out_path_ + ": is packed already");
 }
 
 TEST_F(PackTest, WorkStoppedAnywhereGoesOnToTheSameBytes) {
@@ -113,7 +113,10 @@ TEST_F(PackTest, WorkStoppedAnywhereGoesOnToTheSameBytes) {
   for (uint64_t stop_at = 1; stop_at < n_calls; stop_at += 23) {
     std::filesystem::remove(other);
     uint64_t call = 0;
-    EXPECT_THROW(pack_file(model, other, {.record_bytes = 5000}, [&](uint64_t, uint64_t) { if (++call == stop_at) throw std::runtime_error("stop"); }),
+    EXPECT_THROW(pack_file(model, other, {.record_bytes = 5000},
+                           [&](uint64_t, uint64_t) {
+                             if (++call == stop_at) throw std::runtime_error("stop");
+                           }),
                  std::runtime_error);
     EXPECT_FALSE(std::filesystem::exists(other));
     std::ofstream(other + ".part", std::ios::app) << "torn write behind the last record";
@@ -128,7 +131,9 @@ TEST_F(PackTest, WorkStoppedAnywhereGoesOnToTheSameBytes) {
 TEST_F(PackTest, EarlierWorkOnAnotherModelOrWithADamagedRecordDoesNotCount) {
   const auto stop_late = [&](const ModelFile& model) {
     EXPECT_THROW(pack_file(model, out_path_, {.record_bytes = 1},
-                           [](uint64_t done, uint64_t total) { if (done > total / 3) throw std::runtime_error("stop"); }),
+                           [](uint64_t done, uint64_t total) {
+                             if (done > total / 3) throw std::runtime_error("stop");
+                           }),
                  std::runtime_error);
   };
   test::TinyModel tiny = tiny_model();
@@ -180,7 +185,8 @@ TEST_F(PackTest, ADescriptionThatDoesNotHoldTogetherIsRefused) {
     format::GgufWriter writer(packed.metadata);
     for (const Tensor& tensor : packed.tensors) {
       if (tensor.stride != 0) continue;
-      writer.add(tensor.name, tensor.type, {tensor.dims.begin(), tensor.dims.begin() + tensor.n_dims}, format::from_tensor(packed, tensor));
+      writer.add(tensor.name, tensor.type, {tensor.dims.begin(), tensor.dims.begin() + tensor.n_dims},
+                 format::from_tensor(packed, tensor));
     }
     for (const char* blob : {"outrider.pack.blk.0", "outrider.pack.blk.1"}) {
       writer.add(blob, format::TensorType::kI8, {4096, 8}, format::from_memory(std::vector<std::byte>(8 * 4096)));
@@ -194,14 +200,24 @@ TEST_F(PackTest, ADescriptionThatDoesNotHoldTogetherIsRefused) {
   EXPECT_EQ(told([](format::Metadata&) {}), "");
   EXPECT_EQ(told([](format::Metadata& m) { m.set_uint("outrider.pack.version", 2); }),
             "key outrider.pack.version: 2, wanted 1: pack the model again");
-  EXPECT_EQ(told([](format::Metadata& m) { m.set_ints("outrider.pack.types", {2, 2}); }),
+  EXPECT_EQ(told([](format::Metadata& m) {
+              m.set_ints("outrider.pack.types", {2, 2});
+            }),
             "key outrider.pack.types has 2 elements, wanted 6: outrider.pack.names has 6");
-  EXPECT_EQ(told([](format::Metadata& m) { m.set_ints("outrider.pack.types", {2, 2, 99, 2, 2, 2}); }),
+  EXPECT_EQ(told([](format::Metadata& m) {
+              m.set_ints("outrider.pack.types", {2, 2, 99, 2, 2, 2});
+            }),
             "packed tensor blk.0.ffn_down_exps.weight: type number 99 is not a known tensor type");
-  EXPECT_EQ(told([](format::Metadata& m) { m.set_ints("outrider.pack.offsets", {0, 1152, 2304, 0, 1152, 2945}, ValueType::kI64); }),
-            "packed tensor blk.1.ffn_down_exps.weight: 2048 elements of type q4_0 an expert from byte 2945 on do not fit slabs of 4096 bytes");
-  EXPECT_EQ(told([](format::Metadata& m) { m.set_ints("outrider.pack.offsets", {0, 1151, 2304, 0, 1152, 2304}, ValueType::kI64); }),
-            "packed tensor blk.0.ffn_up_exps.weight: begins inside blk.0.ffn_gate_exps.weight, wanted parts side by side");
+  EXPECT_EQ(told([](format::Metadata& m) {
+              m.set_ints("outrider.pack.offsets", {0, 1152, 2304, 0, 1152, 2945}, ValueType::kI64);
+            }),
+            "packed tensor blk.1.ffn_down_exps.weight: 2048 elements of type q4_0 an expert from byte 2945 on do not "
+            "fit slabs of 4096 bytes");
+  EXPECT_EQ(
+      told([](format::Metadata& m) {
+        m.set_ints("outrider.pack.offsets", {0, 1151, 2304, 0, 1152, 2304}, ValueType::kI64);
+      }),
+      "packed tensor blk.0.ffn_up_exps.weight: begins inside blk.0.ffn_gate_exps.weight, wanted parts side by side");
   EXPECT_EQ(told([](format::Metadata& m) {
               auto blobs = *m.find_strings("outrider.pack.blobs");
               blobs[0] = "nowhere";

@@ -35,7 +35,8 @@ AlignedBuffer::AlignedBuffer(uint64_t n_bytes, const char* what) {
 }
 
 void AlignedBuffer::populate(uint64_t begin, uint64_t n_bytes) noexcept {
-  // A write in each small page: the kernel may have refused large ones, and MADV_POPULATE_WRITE is younger than Linux 5.13.
+  // A write in each small page: the kernel may have refused large ones, and MADV_POPULATE_WRITE is younger than
+  // Linux 5.13.
   for (uint64_t at = begin; at < std::min(begin + n_bytes, n_bytes_); at += 4096) {
     auto* byte = reinterpret_cast<volatile std::byte*>(data_ + at);
     *byte = *byte;

@@ -22,12 +22,12 @@ std::string check_values(fmt::format_string<Args...> format, Args&&... args) {
 }  // namespace outrider::internal
 
 // OUTRIDER_CHECK(a < b) or OUTRIDER_CHECK(a < b, "a {} b {}", a, b)
-#define OUTRIDER_CHECK(condition, ...)                                                \
-  do {                                                                                \
-    if (!(condition)) [[unlikely]] {                                                  \
-      ::outrider::internal::check_failed(__FILE__, __LINE__, #condition,              \
+#define OUTRIDER_CHECK(condition, ...)                                                     \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]] {                                                       \
+      ::outrider::internal::check_failed(__FILE__, __LINE__, #condition,                   \
                                          ::outrider::internal::check_values(__VA_ARGS__)); \
-    }                                                                                 \
+    }                                                                                      \
   } while (false)
 
 #ifdef NDEBUG

@@ -29,7 +29,8 @@ bool has_f16c() noexcept {
 bool isa_supported(Isa isa) noexcept {
 #if defined(__x86_64__)
   switch (isa) {
-    case Isa::kScalar: return true;
+    case Isa::kScalar:
+      return true;
     case Isa::kAvx2:
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case Isa::kAvx512:

@@ -19,10 +19,10 @@ Isa best_isa() noexcept;
 std::string cpu_name();
 
 struct CoreBudget {
-  uint32_t affinity_cpus = 1;   // logical processors this process may be scheduled on
-  uint32_t physical_cores = 1;  // distinct physical cores among them
-  double quota_cpus = 0;        // smallest cgroup quota (v1 or v2) of this group and its parents; 0 = none
-  uint32_t default_threads = 1; // min(physical_cores, ceil(quota)), at least 1
+  uint32_t affinity_cpus = 1;    // logical processors this process may be scheduled on
+  uint32_t physical_cores = 1;   // distinct physical cores among them
+  double quota_cpus = 0;         // smallest cgroup quota (v1 or v2) of this group and its parents; 0 = none
+  uint32_t default_threads = 1;  // min(physical_cores, ceil(quota)), at least 1
 };
 
 // `root` is prefixed to /proc and /sys, so that tests can describe other machines.

@@ -15,8 +15,8 @@ class FakeMachine : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    root_ = std::filesystem::temp_directory_path() /
-            ("outrider_machine_" + std::to_string(getpid()) + "_" + test->name());
+    root_ =
+        std::filesystem::temp_directory_path() / ("outrider_machine_" + std::to_string(getpid()) + "_" + test->name());
     std::filesystem::remove_all(root_);
   }
   void TearDown() override { std::filesystem::remove_all(root_); }

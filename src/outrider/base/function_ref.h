@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A non-owning reference to a callable: what std::function is for, without allocation. The callable must outlive the call.
+// A non-owning reference to a callable: what std::function is for, without allocation. The callable must outlive the
+// call.
 #pragma once
 
 #include <memory>

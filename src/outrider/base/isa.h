@@ -16,9 +16,12 @@ inline constexpr std::array<Isa, 3> kAllIsas = {Isa::kScalar, Isa::kAvx2, Isa::k
 
 constexpr std::string_view isa_name(Isa isa) noexcept {
   switch (isa) {
-    case Isa::kScalar: return "scalar";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
   }
   return "?";
 }

@@ -46,8 +46,13 @@ struct Layout {
   const char* mapped_file;
   const char* limits[2];
 };
-constexpr Layout kV2 = {"v2", "memory.current", "inactive_file", "active_file", "file_mapped", {"memory.max", "memory.high"}};
-constexpr Layout kV1 = {"v1", "memory.usage_in_bytes", "total_inactive_file", "total_active_file", "total_mapped_file",
+constexpr Layout kV2 = {"v2",          "memory.current", "inactive_file",
+                        "active_file", "file_mapped",    {"memory.max", "memory.high"}};
+constexpr Layout kV1 = {"v1",
+                        "memory.usage_in_bytes",
+                        "total_inactive_file",
+                        "total_active_file",
+                        "total_mapped_file",
                         {"memory.limit_in_bytes", "memory.soft_limit_in_bytes"}};
 
 // File cache that the kernel drops before it kills. Active pages count too, or each run on a model would leave less for

@@ -16,8 +16,9 @@ struct MemoryBudget {
   uint64_t limit_bytes = 0;      // the ruling limit itself; 0 when free memory rules
 };
 
-// A group leaves limit - usage + its own file cache, less what is mapped of it. memory.high and the v1 soft limit count as limits: past
-// them the kernel throttles or reclaims first. `root` is prefixed to /proc and /sys, so that tests can describe machines.
+// A group leaves limit - usage + its own file cache, less what is mapped of it. memory.high and the v1 soft limit count
+// as limits: past them the kernel throttles or reclaims first. `root` is prefixed to /proc and /sys, so that tests can
+// describe machines.
 MemoryBudget memory_budget(const std::string& root = "");
 
 // Peak resident set of this process so far, in bytes.

@@ -29,7 +29,7 @@ TEST_F(MemoryBudgetTest, OwnLimitLessUsageButNotLessCache) {
   host();
   write("proc/self/cgroup", "0::/a/b\n");
   write("sys/fs/cgroup/a/b/memory.max", "1073741824\n");
-  write("sys/fs/cgroup/a/b/memory.current", "734003200\n");              // 700 MiB
+  write("sys/fs/cgroup/a/b/memory.current", "734003200\n");                     // 700 MiB
   write("sys/fs/cgroup/a/b/memory.stat", "anon 1\ninactive_file 524288000\n");  // 500 MiB of it is cache
   const MemoryBudget budget = memory_budget(root());
   EXPECT_EQ(budget.available_bytes, kGiB - (200U << 20));
@@ -42,8 +42,10 @@ TEST_F(MemoryBudgetTest, ActiveCacheCountsUnlessMapped) {
     write("proc/self/cgroup", is_v1 ? "9:memory:/x\n" : "0::/a\n");
     const std::string dir = is_v1 ? "sys/fs/cgroup/memory/x/memory." : "sys/fs/cgroup/a/memory.";
     write(dir + (is_v1 ? "limit_in_bytes" : "max"), "1073741824\n");
-    write(dir + (is_v1 ? "usage_in_bytes" : "current"), "734003200\n");  // 700 MiB: 100 inactive, 300 active, of them 80 mapped
-    write(dir + "stat", is_v1 ? "cache 1\nactive_file 1\ntotal_mapped_file 83886080\ntotal_inactive_file 104857600\ntotal_active_file 314572800\n"
+    write(dir + (is_v1 ? "usage_in_bytes" : "current"),
+          "734003200\n");  // 700 MiB: 100 inactive, 300 active, of them 80 mapped
+    write(dir + "stat", is_v1 ? "cache 1\nactive_file 1\ntotal_mapped_file 83886080\ntotal_inactive_file "
+                                "104857600\ntotal_active_file 314572800\n"
                               : "anon 1\nfile_mapped 83886080\ninactive_file 104857600\nactive_file 314572800\n");
     EXPECT_EQ(memory_budget(root()).available_bytes, kGiB - (380U << 20)) << is_v1;
   }

@@ -16,7 +16,8 @@ constexpr int kLowestPriority = 19;
 }  // namespace
 
 PagePopulator::PagePopulator(std::span<std::byte> memory, uint32_t n_threads) : memory_(memory) {
-  n_threads = static_cast<uint32_t>(std::min<uint64_t>(n_threads, memory.size() / kStep));  // less is not worth a thread
+  n_threads =
+      static_cast<uint32_t>(std::min<uint64_t>(n_threads, memory.size() / kStep));  // less is not worth a thread
   try {
     for (uint32_t t = 0; t < n_threads; ++t) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {  // fewer do it, or whoever writes first

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has the kernel give the pages of a buffer before they are written, by threads of the lowest priority, from the first page
-// on. Who writes into a page that is not there waits until it has been cleared; where memory is given back to a hypervisor
-// while it is free, that is 5 ms for 2 MiB (measured), 100 times what reading them from a drive takes the processor. The bytes
-// are not touched, so anybody may read and write them meanwhile. Without effect before Linux 5.14.
+// Has the kernel give the pages of a buffer before they are written, by threads of the lowest priority, from the first
+// page on. Who writes into a page that is not there waits until it has been cleared; where memory is given back to a
+// hypervisor while it is free, that is 5 ms for 2 MiB (measured), 100 times what reading them from a drive takes the
+// processor. The bytes are not touched, so anybody may read and write them meanwhile. Without effect before Linux 5.14.
 // Threads: owned by one.
 #pragma once
 

@@ -19,12 +19,14 @@ constexpr int kPopulateWrite = 23;
 uint64_t n_resident(AlignedBuffer& buffer) {
   std::vector<unsigned char> is_resident((buffer.size() + 4095) / 4096);
   EXPECT_EQ(mincore(buffer.data(), buffer.size(), is_resident.data()), 0);
-  return static_cast<uint64_t>(std::count_if(is_resident.begin(), is_resident.end(), [](auto page) { return page & 1; }));
+  return static_cast<uint64_t>(
+      std::count_if(is_resident.begin(), is_resident.end(), [](auto page) { return page & 1; }));
 }
 
 TEST(PagePopulator, EveryPageComesAndNoByteChanges) {
   AlignedBuffer probe(4096, "test");
-  if (madvise(probe.data(), probe.size(), kPopulateWrite) != 0) GTEST_SKIP() << "no MADV_POPULATE_WRITE: " << std::strerror(errno);
+  if (madvise(probe.data(), probe.size(), kPopulateWrite) != 0)
+    GTEST_SKIP() << "no MADV_POPULATE_WRITE: " << std::strerror(errno);
   for (const uint64_t n_bytes : {2ULL << 20, (9ULL << 20) + 4100}) {
     for (const uint32_t n_threads : {1U, 3U, 20U}) {
       AlignedBuffer buffer(n_bytes, "test");
@@ -41,7 +43,8 @@ TEST(PagePopulator, EveryPageComesAndNoByteChanges) {
 
 TEST(PagePopulator, WithoutWritersThePagesComeToo) {
   AlignedBuffer probe(4096, "test");
-  if (madvise(probe.data(), probe.size(), kPopulateWrite) != 0) GTEST_SKIP() << "no MADV_POPULATE_WRITE: " << std::strerror(errno);
+  if (madvise(probe.data(), probe.size(), kPopulateWrite) != 0)
+    GTEST_SKIP() << "no MADV_POPULATE_WRITE: " << std::strerror(errno);
   AlignedBuffer buffer((4ULL << 20) + 4096, "test");
   ASSERT_EQ(n_resident(buffer), 0U);
   PagePopulator({buffer.data(), buffer.size()}, 2).wait();

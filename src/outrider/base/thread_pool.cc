@@ -40,8 +40,8 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// Takes tasks of `range` until it is empty: one at a time from the front of the worker's own, in quarters from the back of
-// another's. Returns how many were run.
+// Takes tasks of `range` until it is empty: one at a time from the front of the worker's own, in quarters from the back
+// of another's. Returns how many were run.
 uint32_t ThreadPool::work_on(Range& range, bool is_own, uint32_t worker) noexcept {
   uint32_t n_done = 0;
   uint64_t word = range.word.load(std::memory_order_acquire);
@@ -53,7 +53,8 @@ uint32_t ThreadPool::work_on(Range& range, bool is_own, uint32_t worker) noexcep
     const uint32_t first = is_own ? begin : end - n;
     const uint64_t left = is_own ? word + (uint64_t{1} << 32) : word - n;
     if (!range.word.compare_exchange_weak(word, left, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-    for (uint32_t task = first; task < first + n; ++task) (*body_)(task, worker);  // the job cannot end before they have
+    for (uint32_t task = first; task < first + n; ++task)
+      (*body_)(task, worker);  // the job cannot end before they have
     n_done += n;
     word = range.word.load(std::memory_order_acquire);
   }

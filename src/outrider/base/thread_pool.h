@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fixed team of threads for the token loop: fork and join in about a microsecond, no mutex, no allocation.
-// Each worker has tasks of its own, neighbours that it takes in rising order, so that memory is read on where it was read; who
-// has no more takes the last quarter of what another has left. run() waits for tasks, not for workers: a worker that the
-// system has not scheduled holds nobody up, as its tasks are taken by the others. Workers spin for a short while after a job,
-// then sleep on a futex until the next one. When more threads are asked for than processors are usable, waiting threads sleep
-// early, so that the working ones get the core.
-// Threads: run() is called by one thread at a time (the owner). The owner takes part as worker 0.
+// Each worker has tasks of its own, neighbours that it takes in rising order, so that memory is read on where it was
+// read; who has no more takes the last quarter of what another has left. run() waits for tasks, not for workers: a
+// worker that the system has not scheduled holds nobody up, as its tasks are taken by the others. Workers spin for a
+// short while after a job, then sleep on a futex until the next one. When more threads are asked for than processors
+// are usable, waiting threads sleep early, so that the working ones get the core. Threads: run() is called by one
+// thread at a time (the owner). The owner takes part as worker 0.
 #pragma once
 
 #include <atomic>
@@ -34,9 +34,9 @@ class ThreadPool {
   void run(uint32_t n_tasks, FunctionRef<void(uint32_t task, uint32_t worker)> body) noexcept;
 
  private:
-  // Tasks [begin, end) not yet taken: begin in the high half of a word, end in the low half, so that both change at once.
-  // A task is taken by changing the word, and no job ends before its tasks have: a worker that comes late either takes a
-  // task of the present job or none. Paired: release in run(), acquire on taking.
+  // Tasks [begin, end) not yet taken: begin in the high half of a word, end in the low half, so that both change at
+  // once. A task is taken by changing the word, and no job ends before its tasks have: a worker that comes late either
+  // takes a task of the present job or none. Paired: release in run(), acquire on taking.
   struct alignas(64) Range {
     std::atomic<uint64_t> word{0};
   };

@@ -12,8 +12,8 @@
 namespace outrider::engine {
 namespace {
 
-// Tasks per thread: enough that a slow core, or one that the host takes away, does not hold up the others (4 against 16:
-// decode a sixth slower on a noisy virtual machine).
+// Tasks per thread: enough that a slow core, or one that the host takes away, does not hold up the others (4 against
+// 16: decode a sixth slower on a noisy virtual machine).
 constexpr uint32_t kTasksPerThread = 16;
 // Below this many element operations a task costs little more than handing it to another thread.
 constexpr uint64_t kMinTaskCost = 65536;

@@ -190,12 +190,21 @@ TEST(CpuDevice, CombineOfSomeRowsIsThatOfAllInPlace) {
   TestRng random;
   CpuDevice device(best_isa(), 2, 4, 4);
   constexpr uint32_t kRows = 5, kD = 64, kN = 2;
-  const auto x = random_floats(random, kRows * kD), out = random_floats(random, kRows * kN * kD), shared = random_floats(random, kRows * kD);
+  const auto x = random_floats(random, kRows * kD), out = random_floats(random, kRows * kN * kD),
+             shared = random_floats(random, kRows * kD);
   const auto gate = random_floats(random, kRows), weights = random_floats(random, kRows * kN);
   const std::vector<uint32_t> pair_of = {9, 0, 8, 1, 7, 2, 6, 3, 5, 4};
   std::vector<float> all = x, sum(kRows * kD);
-  CombineArgs args = {.x = all.data(), .expert_out = out.data(), .pair_of = pair_of.data(), .weights = weights.data(),
-                      .shared = shared.data(), .shared_gate = gate.data(), .sum = sum.data(), .n_rows = kRows, .n_used = kN, .d_model = kD};
+  CombineArgs args = {.x = all.data(),
+                      .expert_out = out.data(),
+                      .pair_of = pair_of.data(),
+                      .weights = weights.data(),
+                      .shared = shared.data(),
+                      .shared_gate = gate.data(),
+                      .sum = sum.data(),
+                      .n_rows = kRows,
+                      .n_used = kN,
+                      .d_model = kD};
   device.combine(args);
   const std::vector<uint32_t> rows = {4, 1};
   const std::vector<uint32_t> some_pairs = {5, 4, 8, 1};

@@ -149,8 +149,8 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Zeroed memory that lives as long as the device, aligned to 4096, its pages resident: what was planned is taken before
-  // the first token. Throws Error(kOutOfMemory) naming `what`.
+  // Zeroed memory that lives as long as the device, aligned to 4096, its pages resident: what was planned is taken
+  // before the first token. Throws Error(kOutOfMemory) naming `what`.
   virtual std::byte* allocate(uint64_t n_bytes, const char* what) = 0;
   // Fills device memory: `fill` writes n_bytes to the host pointer it is given.
   virtual void write(std::byte* to, uint64_t n_bytes, FunctionRef<void(std::byte*)> fill) = 0;

@@ -25,10 +25,12 @@ kernels::Weights EmbeddingRows::read(std::span<const int32_t> tokens) {
   // All at once to the drive, then one after the other from the page cache.
   if (tokens.size() > 1) {
     for (const int32_t token : tokens) {
-      static_cast<void>(posix_fadvise(file_.fd(), static_cast<off_t>(place(token)), static_cast<off_t>(row_bytes), POSIX_FADV_WILLNEED));
+      static_cast<void>(posix_fadvise(file_.fd(), static_cast<off_t>(place(token)), static_cast<off_t>(row_bytes),
+                                      POSIX_FADV_WILLNEED));
     }
   }
-  for (size_t i = 0; i < tokens.size(); ++i) file_.read_exact(place(tokens[i]), {rows_.data() + i * row_bytes, row_bytes}, faults_);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    file_.read_exact(place(tokens[i]), {rows_.data() + i * row_bytes, row_bytes}, faults_);
   return {.type = tensor_.type,
           .data = rows_.data(),
           .row_bytes = row_bytes,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of the token embedding, read from the drive as tokens ask for them: the matrix is large (a tenth of a model with a
-// large vocabulary) and a token needs one row of it, so where memory is short its place serves the experts better.
+// Rows of the token embedding, read from the drive as tokens ask for them: the matrix is large (a tenth of a model with
+// a large vocabulary) and a token needs one row of it, so where memory is short its place serves the experts better.
 // Through the page cache, which keeps the rows of frequent tokens while nobody needs the memory.
 // Threads: owned by one thread.
 #pragma once

@@ -53,12 +53,14 @@ struct Engine::Impl {
         kv_memory(device.allocate(kv.total_bytes, "KV cache")),
         store(make_store(model, options)),
         ahead(store && options.lookahead != 0
-                  ? std::make_unique<LookAhead>(model.spec, model.n_moe_layers(),
-                                                LookAheadOptions{.width = options.lookahead,
-                                                                 .distance = options.lookahead_distance,
-                                                                 .n_busy_cores = options.n_threads >= core_budget().default_threads ? options.n_threads : 0,
-                                                                 .only = options.guesses},
-                                                *store)
+                  ? std::make_unique<LookAhead>(
+                        model.spec, model.n_moe_layers(),
+                        LookAheadOptions{
+                            .width = options.lookahead,
+                            .distance = options.lookahead_distance,
+                            .n_busy_cores = options.n_threads >= core_budget().default_threads ? options.n_threads : 0,
+                            .only = options.guesses},
+                        *store)
                   : nullptr),
         embedding_rows(options.embedding_on_drive
                            ? std::make_unique<EmbeddingRows>(model, options.chunk, options.faults)
@@ -163,7 +165,7 @@ struct Engine::Impl {
   KvLayout kv;
   std::byte* kv_memory;
   std::unique_ptr<residency::ExpertStore> store;
-  std::unique_ptr<LookAhead> ahead;  // nullptr: off
+  std::unique_ptr<LookAhead> ahead;               // nullptr: off
   std::unique_ptr<EmbeddingRows> embedding_rows;  // nullptr: resident
   DeviceModel weights;
   RopeTable rope;

@@ -20,8 +20,8 @@
 
 #include "outrider/base/error.h"
 #include "outrider/base/isa.h"
-#include "outrider/kernels/attention/attention.h"
 #include "outrider/engine/pass_observer.h"
+#include "outrider/kernels/attention/attention.h"
 #include "outrider/model/model.h"
 #include "outrider/residency/expert_store.h"
 #include "outrider/residency/predictor.h"
@@ -48,16 +48,19 @@ struct EngineOptions {
   residency::IoMode io = residency::IoMode::kAuto;
   residency::DirectMode direct = residency::DirectMode::kAuto;
   uint32_t queue_depth = 16;  // of each copy of the files
-  std::vector<std::vector<std::string>> mirrors = {};  // copies of the model's files (model/mirror.h): experts are read there, too
+  std::vector<std::vector<std::string>> mirrors =
+      {};  // copies of the model's files (model/mirror.h): experts are read there, too
   // Rows of the token embedding are read when tokens ask for them, instead of being resident. Without effect where the
   // head shares the tensor. Never changes a bit.
   bool embedding_on_drive = false;
-  // Experts guessed ahead for each row: 0 = off, 1..kMaxLookAhead, or kLookAheadAuto: what pays, decided and decided again
-  // from measurements. Never changes a bit.
+  // Experts guessed ahead for each row: 0 = off, 1..kMaxLookAhead, or kLookAheadAuto: what pays, decided and decided
+  // again from measurements. Never changes a bit.
   uint32_t lookahead = 0;
   uint32_t lookahead_distance = 1;  // MoE layers ahead at most, 1..kMaxAheadDistance
-  residency::Predictor* guesses = nullptr;  // tests and measurements: guesses in place of all predictors; outlives the engine
-  io::FaultPlan* faults = nullptr;  // tests and measurements: makes the drive of the experts slow or bad; outlives the engine
+  residency::Predictor* guesses =
+      nullptr;  // tests and measurements: guesses in place of all predictors; outlives the engine
+  io::FaultPlan* faults =
+      nullptr;  // tests and measurements: makes the drive of the experts slow or bad; outlives the engine
   const std::atomic<bool>* cancel = nullptr;  // looked at between layers: true -> Error(kCancelled)
 };
 
@@ -71,8 +74,8 @@ struct PlanLine {
 // option, its value and the limit: a context of 0 or beyond uint32, fewer slots than minimum_slots(), ...
 EngineOptions resolve(const model::Model& model, EngineOptions options);
 
-// Computed from the directory, without reading a weight. In this order: dense weights, KV cache, work buffers, then those
-// of the other lines that there are.
+// Computed from the directory, without reading a weight. In this order: dense weights, KV cache, work buffers, then
+// those of the other lines that there are.
 std::vector<PlanLine> memory_plan(const model::Model& model, const EngineOptions& options);
 
 // The fewest slots per layer that can run one row: the experts per token. 0 in a dense model.
@@ -141,8 +144,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const model::Model& model() const noexcept;
-  const EngineOptions& options() const noexcept;              // resolved
-  const std::vector<std::string>& warnings() const noexcept;  // of the expert store: I/O fallbacks, one line each; grows
+  const EngineOptions& options() const noexcept;  // resolved
+  const std::vector<std::string>& warnings()
+      const noexcept;  // of the expert store: I/O fallbacks, one line each; grows
 
   // Tokens of a sequence that are in its KV cache.
   uint32_t n_tokens(uint32_t sequence) const;
@@ -161,7 +165,8 @@ class Engine {
   std::span<const float> prefill(uint32_t sequence, std::span<const int32_t> tokens, const OnLogits& on_logits = {});
 
   void set_routing_observer(RoutingObserver observer);
-  // From the next pass on, and for as long as the engine lives: `observer` must outlive its last pass. In the order added.
+  // From the next pass on, and for as long as the engine lives: `observer` must outlive its last pass. In the order
+  // added.
   void add_pass_observer(PassObserver& observer);
 
   EngineCounters counters() const noexcept;
@@ -169,8 +174,8 @@ class Engine {
   io::ReadLatency read_latency() const noexcept;  // of expert reads
   std::vector<io::CopyReads> copy_reads() const;  // of expert reads: the model's files, then the mirrors
 
-  // Of distances 1, 2, ..., and of widths 1, 2, ... in each, of the guesses that the arbiter took; empty when look-ahead is
-  // off.
+  // Of distances 1, 2, ..., and of widths 1, 2, ... in each, of the guesses that the arbiter took; empty when
+  // look-ahead is off.
   std::vector<LookAheadScore> lookahead_scores() const;
   uint32_t lookahead_width() const noexcept;  // 0: off
   std::string lookahead_report() const;       // one line; empty when off

@@ -11,8 +11,8 @@ namespace {
 constexpr float kStep = 0.1F;
 constexpr float kNewShare = 1.0F / 64;  // of the newest demand in a running mean
 constexpr float kMostWeight = 1024;
-constexpr float kPrior = 0.1F;          // a share of which nothing is known ...
-constexpr float kPriorWeight = 2;       // ... as if so many had been seen
+constexpr float kPrior = 0.1F;     // a share of which nothing is known ...
+constexpr float kPriorWeight = 2;  // ... as if so many had been seen
 constexpr float kSureEnough = 0.005F;
 
 float logit(float chance) noexcept {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several predictors say together: the chance that an expert is demanded, given the rank that each of them gave it.
+// What several predictors say together: the chance that an expert is demanded, given the rank that each of them gave
+// it.
 //
 // chance = 1 / (1 + exp(-(w_0 + sum over predictors i of w_i logit(s_i[rank_i])))), where s_i[r] is the share in which
 // experts that predictor i put at rank r (or did not name) were demanded, a running mean, and the weights w are learned
 // while running, by AdaGrad on the log loss of each guess. The form is stacked generalisation (Wolpert 1992) of
 // predictors by logistic regression, the steps are those of Duchi, Hazan and Singer 2011. Ranks rather than scores,
 // because those of a router are of no common scale. A predictor that says nothing leaves its term out.
-// One GuessBlend is for one layer and one kind of expert: those that are there are demanded more often than those that are
-// not. Pure. Threads: thread-compatible.
+// One GuessBlend is for one layer and one kind of expert: those that are there are demanded more often than those that
+// are not. Pure. Threads: thread-compatible.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@
 namespace outrider::engine {
 
 inline constexpr uint32_t kBlendVoices = 3;
-inline constexpr uint8_t kUnnamed = kMaxLookAhead;    // beyond a predictor's guesses
+inline constexpr uint8_t kUnnamed = kMaxLookAhead;     // beyond a predictor's guesses
 inline constexpr uint8_t kSilent = kMaxLookAhead + 1;  // the predictor has not guessed
 
 // The ranks that the predictors gave an expert: 0.., kUnnamed or kSilent.

@@ -30,7 +30,8 @@ TEST(GuessBlend, ChancesAreThoseOfThePredictorThatKnows) {
   for (int i = 0; i < 3000; ++i) {
     const auto noise = static_cast<uint32_t>(rng.below(3));
     for (uint32_t rank = 0; rank < 3; ++rank) {
-      blend.learn({static_cast<uint8_t>(rank), static_cast<uint8_t>((rank + noise) % 3), kSilent}, 1, draw(kTruth[rank]));
+      blend.learn({static_cast<uint8_t>(rank), static_cast<uint8_t>((rank + noise) % 3), kSilent}, 1,
+                  draw(kTruth[rank]));
     }
     uint32_t n_surprises = 0;
     for (int k = 0; k < 10; ++k) n_surprises += draw(kUnnamedTruth);
@@ -38,7 +39,8 @@ TEST(GuessBlend, ChancesAreThoseOfThePredictorThatKnows) {
     blend.step();
   }
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    for (const uint8_t noise : {0, 1, 2}) EXPECT_NEAR(blend.chance({static_cast<uint8_t>(rank), noise, kSilent}), kTruth[rank], 0.12) << rank;
+    for (const uint8_t noise : {0, 1, 2})
+      EXPECT_NEAR(blend.chance({static_cast<uint8_t>(rank), noise, kSilent}), kTruth[rank], 0.12) << rank;
   }
   EXPECT_NEAR(blend.chance({kUnnamed, kUnnamed, kSilent}), kUnnamedTruth, 0.03);
 }
@@ -66,7 +68,8 @@ TEST(GuessBlend, WhatTwoPredictorsKnowIsAddedUp) {
     // log odds: -2 +- 1.5 +- 1.5
     const double odds = -2 + (a ? 1.5 : -1.5) + (b ? 1.5 : -1.5);
     const double chance = 1 / (1 + std::exp(-odds));
-    blend.learn({static_cast<uint8_t>(a ? 0 : 1), static_cast<uint8_t>(b ? 0 : 1), kSilent}, 1, static_cast<double>(rng.below(1000000)) < chance * 1e6 ? 1 : 0);
+    blend.learn({static_cast<uint8_t>(a ? 0 : 1), static_cast<uint8_t>(b ? 0 : 1), kSilent}, 1,
+                static_cast<double>(rng.below(1000000)) < chance * 1e6 ? 1 : 0);
     blend.step();
   }
   // The truth is 0.73, 0.12, 0.01; each alone knows 0.42 or 0.07.

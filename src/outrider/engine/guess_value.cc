@@ -11,11 +11,12 @@ namespace outrider::engine {
 
 namespace {
 
-// Of a miss's wait: what a wrong guess costs by what it pushes out. Little, since what a router nearly chose is often chosen soon.
+// Of a miss's wait: what a wrong guess costs by what it pushes out. Little, since what a router nearly chose is often
+// chosen soon.
 constexpr double kDisplacement = 0.02;
-constexpr double kCopyHeldUp = 0.5;     // of the processor's time for reading a wrong guess: as much falls into waiting
-constexpr double kMinGain = 0.02;       // of the expected stall: less is within what the estimates are worth
-constexpr uint32_t kMostMissing = 12;   // beyond which the sum over missing experts is cut off
+constexpr double kCopyHeldUp = 0.5;    // of the processor's time for reading a wrong guess: as much falls into waiting
+constexpr double kMinGain = 0.02;      // of the expected stall: less is within what the estimates are worth
+constexpr uint32_t kMostMissing = 12;  // beyond which the sum over missing experts is cut off
 constexpr double kNegligible = 1e-4;
 constexpr std::array kIdleParts = {0.5, 1.0, 1.5};  // idle times differ: of the mean, these stand for them
 
@@ -49,13 +50,14 @@ double left_ns(uint32_t n, double idle_ns, const GuessTimes& times) noexcept {
   return std::clamp(n * times.slab_ns + times.start_ns + times.slab_ns - idle_ns, 0.0, times.start_ns + times.slab_ns);
 }
 
-// `started`: the chances of the guesses that the drive has come to. The demand waits for the last of those that are right,
-// and for what it must begin itself; the drive has work for both.
-double stall_with(std::span<const double> started, const Missing& missing, double idle_ns, const GuessTimes& times) noexcept {
+// `started`: the chances of the guesses that the drive has come to. The demand waits for the last of those that are
+// right, and for what it must begin itself; the drive has work for both.
+double stall_with(std::span<const double> started, const Missing& missing, double idle_ns,
+                  const GuessTimes& times) noexcept {
   const uint32_t n_most = most_missing(missing);
   // Of the time that a slab takes by itself, the drive's work; what is half done leaves half of it.
   const double slab_share = times.slab_ns / (times.start_ns + times.slab_ns);
-  double sum = 0, of_last = 1;  // of_last: no guess after this one is right
+  double sum = 0, of_last = 1;                                 // of_last: no guess after this one is right
   for (size_t n_right = started.size() + 1; n_right-- > 0;) {  // the last right one's place from 1; 0: none is
     const double chance = of_last * (n_right == 0 ? 1 : started[n_right - 1]);
     if (n_right > 0) of_last *= 1 - started[n_right - 1];
@@ -65,7 +67,8 @@ double stall_with(std::span<const double> started, const Missing& missing, doubl
     const double work_ns = open_ns * slab_share;
     sum += chance * missing[0] * std::max(0.0, std::max(last_ns, work_ns) - times.cover_ns);
     for (uint32_t n = 1; n <= n_most; ++n) {
-      sum += chance * missing[n] * std::max(0.0, std::max(last_ns, times.start_ns + n * times.slab_ns + work_ns) - times.cover_ns);
+      sum += chance * missing[n] *
+             std::max(0.0, std::max(last_ns, times.start_ns + n * times.slab_ns + work_ns) - times.cover_ns);
     }
   }
   return sum;
@@ -79,10 +82,11 @@ double expected_stall_ns(std::span<const double> chances, double n_others, const
   return times.stalled * stall_with({}, missing, 0, times);
 }
 
-GuessChoice worthwhile_guesses(std::span<const RankedGuess> guesses, double n_others, const GuessTimes& times) noexcept {
+GuessChoice worthwhile_guesses(std::span<const RankedGuess> guesses, double n_others,
+                               const GuessTimes& times) noexcept {
   const double wait_ns = times.start_ns + times.slab_ns;  // of a single miss
   if (wait_ns <= 0) return {};
-  std::array<double, kMaxLookAhead> chances;  // of those that are absent
+  std::array<double, kMaxLookAhead> chances;   // of those that are absent
   std::array<uint32_t, kMaxLookAhead> widths;  // of the list, up to and with each of them
   uint32_t n_absent = 0;
   for (uint32_t i = 0; i < guesses.size(); ++i) {
@@ -115,7 +119,8 @@ GuessChoice worthwhile_guesses(std::span<const RankedGuess> guesses, double n_ot
         // A right one would have been copied for the demand, too. A wrong one is cut off by the demand, but for what is
         // in flight, of which half is still to come on average.
         const double cut_ns = std::min(left_ns(n, idle_ns, times), std::min(times.piece_ns, times.slab_ns) / 2);
-        const double wrong_ns = kDisplacement * wait_ns + kCopyHeldUp * times.copy_ns + cut_ns * times.slab_ns / wait_ns;
+        const double wrong_ns =
+            kDisplacement * wait_ns + kCopyHeldUp * times.copy_ns + cut_ns * times.slab_ns / wait_ns;
         cost += (1 - chances[n]) * wrong_ns;
       }
       cost_ns[n + 1] += share * cost;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it is worth to read for the first w guesses of a layer, and the w that is worth most. Pure: docs/lookahead.md has
-// the formula and its reasons.
+// What it is worth to read for the first w guesses of a layer, and the w that is worth most. Pure: docs/lookahead.md
+// has the formula and its reasons.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct GuessChoice {
   double gain_ns = 0;  // what they save
 };
 
-// How many of the guesses (at most kMaxLookAhead), best first, to read for. `n_others`: experts beside those of the list that the demand is
-// expected to find absent.
+// How many of the guesses (at most kMaxLookAhead), best first, to read for. `n_others`: experts beside those of the
+// list that the demand is expected to find absent.
 GuessChoice worthwhile_guesses(std::span<const RankedGuess> guesses, double n_others, const GuessTimes& times) noexcept;
 
 // Expected stall of a demand for experts that are absent with these chances, and for n_others more on average.

@@ -9,7 +9,9 @@
 namespace outrider::engine {
 namespace {
 
-std::vector<RankedGuess> guesses(double right, uint32_t n) { return std::vector<RankedGuess>(n, {.is_free = false, .right = right}); }
+std::vector<RankedGuess> guesses(double right, uint32_t n) {
+  return std::vector<RankedGuess>(n, {.is_free = false, .right = right});
+}
 
 uint32_t width_of(std::span<const RankedGuess> ranked, double n_others, const GuessTimes& times) {
   return worthwhile_guesses(ranked, n_others, times).width;
@@ -18,7 +20,8 @@ uint32_t width_of(std::span<const RankedGuess> ranked, double n_others, const Gu
 TEST(GuessValue, ExpectedStallIsThatOfTheMissesLessWhatComputationCovers) {
   EXPECT_NEAR(expected_stall_ns({}, 2, {.slab_ns = 1000}), 2000, 3);
   EXPECT_NEAR(expected_stall_ns({}, 2, {.start_ns = 5000, .slab_ns = 1000}), 2000 + 5000 * (1 - std::exp(-2.0)), 3);
-  EXPECT_NEAR(expected_stall_ns({}, 2, {.start_ns = 5000, .slab_ns = 1000, .stalled = 0.25}), 500 + 1250 * (1 - std::exp(-2.0)), 3);
+  EXPECT_NEAR(expected_stall_ns({}, 2, {.start_ns = 5000, .slab_ns = 1000, .stalled = 0.25}),
+              500 + 1250 * (1 - std::exp(-2.0)), 3);
   EXPECT_EQ(expected_stall_ns({}, 0, {.start_ns = 5000, .slab_ns = 1000}), 0);
   // One miss is covered, two are not.
   const double rare = expected_stall_ns({}, 0.1, {.slab_ns = 1000, .cover_ns = 1000});
@@ -96,7 +99,8 @@ TEST(GuessValue, AReadThatIsUnderWayCountsForWhatItHasDone) {
 
 TEST(GuessValue, GuessesThatAreThereAreKeptBesideThoseThatAreRead) {
   const GuessTimes times = {.idle_ns = 5000, .slab_ns = 1000, .piece_ns = 300};
-  const RankedGuess here = {.is_free = true, .right = 1}, away = {.is_free = false, .right = 0.9}, poor = {.is_free = false, .right = 0.01};
+  const RankedGuess here = {.is_free = true, .right = 1}, away = {.is_free = false, .right = 0.9},
+                    poor = {.is_free = false, .right = 0.01};
   EXPECT_EQ(width_of(std::vector{here, here}, 0, times), 0U);  // nothing to read
   EXPECT_EQ(width_of(std::vector{here, away, here, poor, here}, 0, times), 3U);
 }

@@ -2,11 +2,11 @@
 // Rides ahead: guesses the experts of the next MoE layers while this one is computed, has them read in the drive's idle
 // time, keeps score, and decides by the score. docs/lookahead.md tells why and what was measured.
 //
-// Predictors: `router` (a later layer's router on this layer's output as far as it is computed, which the layer code supplies),
-// `token` and `recent` (residency/predictor.h). A layer is guessed from one layer before it, and from further away when
-// asked; each guess is scored against what was chosen, per layer, distance and rank, whether or not anything is read for
-// it. An arbiter takes the predictor that has been most precise there lately, or none.
-// Guesses never change a result. Memory is fixed at construction. Threads: owned by the engine's thread.
+// Predictors: `router` (a later layer's router on this layer's output as far as it is computed, which the layer code
+// supplies), `token` and `recent` (residency/predictor.h). A layer is guessed from one layer before it, and from
+// further away when asked; each guess is scored against what was chosen, per layer, distance and rank, whether or not
+// anything is read for it. An arbiter takes the predictor that has been most precise there lately, or none. Guesses
+// never change a result. Memory is fixed at construction. Threads: owned by the engine's thread.
 #pragma once
 
 #include <array>
@@ -28,16 +28,17 @@ namespace outrider::engine {
 inline constexpr uint32_t kMaxAheadRows = 8;  // of a pass with many rows, that many are guessed for
 
 struct LookAheadOptions {
-  uint32_t width = 0;     // ids guessed for each row, or kLookAheadAuto
-  uint32_t distance = 1;  // layers ahead at most, 1..kMaxAheadDistance
-  uint32_t n_busy_cores = 1;  // that the time of reading is taken from; 0: there are others for it
+  uint32_t width = 0;                    // ids guessed for each row, or kLookAheadAuto
+  uint32_t distance = 1;                 // layers ahead at most, 1..kMaxAheadDistance
+  uint32_t n_busy_cores = 1;             // that the time of reading is taken from; 0: there are others for it
   residency::Predictor* only = nullptr;  // tests and measurements: in place of all predictors
 };
 
 class LookAhead {
  public:
   // `store` outlives it.
-  LookAhead(const model::ModelSpec& spec, uint32_t n_moe_layers, const LookAheadOptions& options, residency::ExpertStore& store);
+  LookAhead(const model::ModelSpec& spec, uint32_t n_moe_layers, const LookAheadOptions& options,
+            residency::ExpertStore& store);
   static uint64_t n_bytes(const model::ModelSpec& spec, uint32_t n_moe_layers) noexcept;
   // Ids that the router of a guess is asked for.
   static uint32_t router_width(const model::ModelSpec& spec) noexcept;
@@ -51,7 +52,8 @@ class LookAhead {
   bool wants_router(uint32_t moe_layer, uint32_t distance) const noexcept;
   // router_ids: (rows(), router_width()), best first; or empty. `distance` demands later the layer's own comes.
   void guess(uint32_t moe_layer, uint32_t distance, std::span<const uint32_t> router_ids) noexcept;
-  // What guesses of one layer have taken of the processor, the router's product included; nothing while it waits anyway.
+  // What guesses of one layer have taken of the processor, the router's product included; nothing while it waits
+  // anyway.
   void note_guess_time(std::chrono::nanoseconds taken) noexcept;
   // After the store's begin(): what the rows of the pass chose. ids: (rows of the pass, experts per token).
   void demand(uint32_t moe_layer, std::span<const uint32_t> ids, uint32_t n_distinct) noexcept;
@@ -87,13 +89,13 @@ class LookAhead {
   // A layer seen from one distance.
   struct View {
     std::array<KindState, kKinds> kinds;
-    std::array<GuessBlend, 2> blends;                // of experts that are there, of those that are not
-    std::array<float, kMaxLookAhead> chances = {};   // of the pending blend's guesses for the first row
-    Kind chosen = kNothing;   // of the pending guess
+    std::array<GuessBlend, 2> blends;               // of experts that are there, of those that are not
+    std::array<float, kMaxLookAhead> chances = {};  // of the pending blend's guesses for the first row
+    Kind chosen = kNothing;                         // of the pending guess
     Kind best = kNothing;
     uint32_t n_decisions = 0;
-    double gain_ns = 0;       // of a decision: a running mean
-    float n_others = 0;       // chosen experts of a row that were absent and not guessed: a running mean
+    double gain_ns = 0;  // of a decision: a running mean
+    float n_others = 0;  // chosen experts of a row that were absent and not guessed: a running mean
     bool has_others = false;
   };
   struct RankScore {
@@ -104,7 +106,9 @@ class LookAhead {
     uint64_t n_rows = 0;
   };
 
-  View& view(uint32_t moe_layer, uint32_t distance) noexcept { return views_[size_t{moe_layer} * kMaxAheadDistance + distance - 1]; }
+  View& view(uint32_t moe_layer, uint32_t distance) noexcept {
+    return views_[size_t{moe_layer} * kMaxAheadDistance + distance - 1];
+  }
   const View& view(uint32_t moe_layer, uint32_t distance) const noexcept {
     return views_[size_t{moe_layer} * kMaxAheadDistance + distance - 1];
   }
@@ -112,10 +116,12 @@ class LookAhead {
     return std::span(absent_).subspan((size_t{moe_layer} * kMaxAheadDistance + distance - 1) * n_experts_, n_experts_);
   }
   void look_around(uint32_t moe_layer, uint32_t distance) noexcept;
-  void set_guess(KindState& kind, uint32_t row, std::span<const uint32_t> ids, std::span<const uint8_t> absent) noexcept;
+  void set_guess(KindState& kind, uint32_t row, std::span<const uint32_t> ids,
+                 std::span<const uint8_t> absent) noexcept;
   void rank(const View& view, uint32_t row) noexcept;
   uint32_t blend(const View& view, uint32_t row, std::span<const uint8_t> absent, std::span<uint32_t> out) noexcept;
-  void learn_blend(View& view, uint32_t row, std::span<const uint32_t> chosen, std::span<const uint8_t> absent) noexcept;
+  void learn_blend(View& view, uint32_t row, std::span<const uint32_t> chosen,
+                   std::span<const uint8_t> absent) noexcept;
   static bool has_absent(const KindState& kind) noexcept;
   float precision(const KindState& kind, uint32_t width) const noexcept;
   Kind most_precise(const View& view) const noexcept;
@@ -136,13 +142,13 @@ class LookAhead {
   std::span<const int32_t> tokens_;
   std::array<uint32_t, kMaxAheadRows> rows_ = {};
   uint32_t n_rows_ = 0;
-  bool asleep_ = false;          // everything demanded is resident
+  bool asleep_ = false;  // everything demanded is resident
   uint32_t n_passes_ = 0;
   uint32_t last_miss_pass_ = 0;
   uint64_t last_misses_ = 0;
-  bool fits_ = true;             // the last demand of this pass fitted its layer's slots
-  double guess_ns_ = 0;          // of the processor, for the guesses of a layer: a running mean
-  double spare_ns_ = 0;          // idle time before the next demand that the guesses for it leave
+  bool fits_ = true;               // the last demand of this pass fitted its layer's slots
+  double guess_ns_ = 0;            // of the processor, for the guesses of a layer: a running mean
+  double spare_ns_ = 0;            // idle time before the next demand that the guesses for it leave
   std::vector<float> chances_;     // by expert: scratch of blend()
   std::vector<BlendRanks> ranks_;  // by expert: scratch of rank()
   std::vector<uint32_t> named_;    // experts that a predictor named: likewise

@@ -38,7 +38,8 @@ class Oracle final : public residency::Predictor {
  public:
   explicit Oracle(bool is_right) : is_right_(is_right) {}
   std::string_view name() const noexcept override { return "oracle"; }
-  void observe(uint32_t /*layer*/, std::span<const int32_t> /*tokens*/, std::span<const uint32_t> /*ids*/, uint32_t /*n_used*/) noexcept override {}
+  void observe(uint32_t /*layer*/, std::span<const int32_t> /*tokens*/, std::span<const uint32_t> /*ids*/,
+               uint32_t /*n_used*/) noexcept override {}
   uint32_t predict(uint32_t layer, int32_t token, std::span<uint32_t> out) noexcept override {
     const std::vector<uint32_t> right = chosen_by(layer, token);
     uint32_t n = 0;
@@ -56,13 +57,17 @@ class Oracle final : public residency::Predictor {
 // A stand-in for the layer code: one token a pass, the router's guess right or wrong as asked.
 class Ride {
  public:
-  Ride(uint32_t width, uint32_t slots, uint32_t distance = 1, residency::Predictor* only = nullptr) : model_({.offset = 0, .n_experts = std::vector<uint32_t>(kLayers, kExperts),
-                                                .part_bytes = std::vector<std::vector<uint64_t>>(kLayers, {512, 512})}),
-                                         store_(model_.options(slots)) {
+  Ride(uint32_t width, uint32_t slots, uint32_t distance = 1, residency::Predictor* only = nullptr)
+      : model_({.offset = 0,
+                .n_experts = std::vector<uint32_t>(kLayers, kExperts),
+                .part_bytes = std::vector<std::vector<uint64_t>>(kLayers, {512, 512})}),
+        store_(model_.options(slots)) {
     spec_.n_vocab = 1000;
     spec_.router.n_experts = kExperts;
     spec_.router.n_used = kUsed;
-    if (width > 0) ahead_ = std::make_unique<LookAhead>(spec_, kLayers, LookAheadOptions{.width = width, .distance = distance, .only = only}, store_);
+    if (width > 0)
+      ahead_ = std::make_unique<LookAhead>(
+          spec_, kLayers, LookAheadOptions{.width = width, .distance = distance, .only = only}, store_);
   }
 
   // `tokens_seen`: how many different tokens there are.

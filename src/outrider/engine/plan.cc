@@ -90,8 +90,10 @@ std::vector<residency::LayerSource> expert_sources(const model::Model& model) {
     const model::ExpertStacks& stacks = layer.experts;
     for (const format::Tensor* stack : {stacks.gate_up, stacks.gate, stacks.up, stacks.down}) {
       if (stack == nullptr) continue;
-      source.parts[source.n_parts++] = {
-          .file_idx = stack->file_idx, .offset = stack->offset, .n_bytes = stack->n_bytes / n_experts, .stride = stack->stride};
+      source.parts[source.n_parts++] = {.file_idx = stack->file_idx,
+                                        .offset = stack->offset,
+                                        .n_bytes = stack->n_bytes / n_experts,
+                                        .stride = stack->stride};
     }
     sources.push_back(source);
   }
@@ -111,8 +113,8 @@ std::vector<PlanLine> memory_plan(const model::Model& model, const EngineOptions
   if (resolved.embedding_on_drive) plan.push_back({"embedding rows", EmbeddingRows::n_bytes(model, resolved.chunk)});
   if (model.n_moe_layers() > 0) {
     const std::vector<residency::LayerSource> sources = expert_sources(model);
-    plan.push_back(
-        {"expert cache", residency::ExpertStore::arena_bytes_for(sources, resolved.slots_per_layer, resolved.direct, resolved.slot_pool)});
+    plan.push_back({"expert cache", residency::ExpertStore::arena_bytes_for(sources, resolved.slots_per_layer,
+                                                                            resolved.direct, resolved.slot_pool)});
     if (resolved.lookahead != 0) plan.push_back({"look-ahead", LookAhead::n_bytes(spec, model.n_moe_layers())});
   }
   return plan;

@@ -211,7 +211,9 @@ void read_places(const DenseLayout& layout, const TensorReader& reader, Device& 
 
 }  // namespace
 
-uint64_t dense_bytes(const model::Model& model, bool with_embedding) { return DenseLayout(model, with_embedding).n_bytes(); }
+uint64_t dense_bytes(const model::Model& model, bool with_embedding) {
+  return DenseLayout(model, with_embedding).n_bytes();
+}
 
 DeviceModel load_dense(const model::Model& model, Device& device, bool with_embedding, const LoadProgress& progress) {
   const DenseLayout layout(model, with_embedding);

@@ -43,7 +43,8 @@ class Bump {
 // Most pairs that a call of Device::experts works on at once. More gain nothing and cost memory.
 constexpr uint64_t kMaxWavePairs = 1024;
 
-void lay_out_lasting(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
+void lay_out_lasting(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump,
+                     WorkBuffers& out) noexcept {
   const uint64_t c = options.chunk;
   const uint32_t d = spec.d_model;
   bump.take(out.x, c * d);
@@ -81,7 +82,8 @@ void lay_out_lasting(const model::ModelSpec& spec, const EngineOptions& options,
   bump.take(out.wanted, c);
 }
 
-void lay_out_attention(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
+void lay_out_attention(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump,
+                       WorkBuffers& out) noexcept {
   const uint64_t c = options.chunk;
   bump.take(out.q, c * spec.n_heads * spec.dk);
   bump.take(out.k, c * spec.n_kv_heads * spec.dk);
@@ -97,7 +99,8 @@ void lay_out_ffn(const model::ModelSpec& spec, const EngineOptions& options, Bum
   bump.take(out.ffn_up, uint64_t{options.chunk} * ff);
 }
 
-void lay_out_experts(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
+void lay_out_experts(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump,
+                     WorkBuffers& out) noexcept {
   if (!spec.is_moe()) return;
   const uint64_t pairs = uint64_t{options.chunk} * spec.router.n_used;
   out.n_wave_pairs = static_cast<uint32_t>(std::min(pairs, kMaxWavePairs));

@@ -25,36 +25,36 @@ struct WorkBuffers {
   float* ahead_logits = nullptr;   // (A, n_experts)
   // Device memory that phases share, one group at a time: attention; a resident FFN; the experts; the head (its logits
   // last until the next pass).
-  float* q = nullptr;              // (C, n_heads, dk)
-  float* k = nullptr;              // (C, n_kv_heads, dk)
-  float* v = nullptr;              // (C, n_kv_heads, dv)
-  Rows attended;                   // (C, n_heads * dv)
-  Rows ffn_hidden;                 // (C, max(dense_ff, shared_ff))
-  float* ffn_up = nullptr;         // the same shape
-  Rows expert_hidden;              // (W, expert_ff)
-  float* expert_up = nullptr;      // (W, expert_ff)
-  float* expert_out = nullptr;     // (P, d_model)
-  Rows head_in;                    // (logit_rows, d_model)
-  float* logits = nullptr;         // (logit_rows, n_vocab)
+  float* q = nullptr;           // (C, n_heads, dk)
+  float* k = nullptr;           // (C, n_kv_heads, dk)
+  float* v = nullptr;           // (C, n_kv_heads, dv)
+  Rows attended;                // (C, n_heads * dv)
+  Rows ffn_hidden;              // (C, max(dense_ff, shared_ff))
+  float* ffn_up = nullptr;      // the same shape
+  Rows expert_hidden;           // (W, expert_ff)
+  float* expert_up = nullptr;   // (W, expert_ff)
+  float* expert_out = nullptr;  // (P, d_model)
+  Rows head_in;                 // (logit_rows, d_model)
+  float* logits = nullptr;      // (logit_rows, n_vocab)
   uint32_t n_wave_pairs = 0;
   // Host memory that lasts through a pass.
-  uint32_t* ids = nullptr;           // (C, n_used)
-  float* weights = nullptr;          // (C, n_used)
-  uint32_t* ahead_ids = nullptr;     // (A, router_width)
-  float* ahead_weights = nullptr;    // (A, router_width)
-  uint32_t* ahead_pair_of = nullptr; // (A, n_used): as pair_of and weights, of the experts that are computed
-  float* ahead_mix = nullptr;        // (A, n_used)
-  uint8_t* is_computed = nullptr;    // (n_experts): of the layer's demand
-  uint32_t* pair_row = nullptr;      // (P)
-  uint32_t* pair_of = nullptr;       // (P): pair of (row, rank)
-  uint32_t* expert_begin = nullptr;  // (n_experts + 1): first pair of each expert
-  uint32_t* expert_fill = nullptr;   // (n_experts): scratch of the grouping
-  uint32_t* demanded = nullptr;      // (n_experts): distinct experts of the pass
-  uint32_t* uses = nullptr;          // (n_experts)
-  ExpertJob* jobs = nullptr;         // (n_experts + 1)
-  RowPlace* places = nullptr;        // (C)
-  int32_t* tokens = nullptr;         // (C)
-  uint32_t* wanted = nullptr;        // (C): rows that want logits
+  uint32_t* ids = nullptr;            // (C, n_used)
+  float* weights = nullptr;           // (C, n_used)
+  uint32_t* ahead_ids = nullptr;      // (A, router_width)
+  float* ahead_weights = nullptr;     // (A, router_width)
+  uint32_t* ahead_pair_of = nullptr;  // (A, n_used): as pair_of and weights, of the experts that are computed
+  float* ahead_mix = nullptr;         // (A, n_used)
+  uint8_t* is_computed = nullptr;     // (n_experts): of the layer's demand
+  uint32_t* pair_row = nullptr;       // (P)
+  uint32_t* pair_of = nullptr;        // (P): pair of (row, rank)
+  uint32_t* expert_begin = nullptr;   // (n_experts + 1): first pair of each expert
+  uint32_t* expert_fill = nullptr;    // (n_experts): scratch of the grouping
+  uint32_t* demanded = nullptr;       // (n_experts): distinct experts of the pass
+  uint32_t* uses = nullptr;           // (n_experts)
+  ExpertJob* jobs = nullptr;          // (n_experts + 1)
+  RowPlace* places = nullptr;         // (C)
+  int32_t* tokens = nullptr;          // (C)
+  uint32_t* wanted = nullptr;         // (C): rows that want logits
 
   // Lays all buffers out from `base` on and returns the bytes they take; with base = nullptr only the count means
   // anything. `options` are resolved.

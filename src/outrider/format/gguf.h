@@ -43,7 +43,7 @@ struct ModelFile {
   std::vector<Tensor> tensors;
   uint32_t version = 3;
   uint32_t alignment = 32;
-  bool is_packed = false;  // made by `outrider pack`: expert stacks have a stride (pack.h)
+  bool is_packed = false;                           // made by `outrider pack`: expert stacks have a stride (pack.h)
   std::unordered_map<std::string, uint32_t> index;  // tensor name -> position in `tensors`
 
   const Tensor* find(std::string_view name) const;

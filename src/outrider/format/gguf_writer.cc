@@ -89,10 +89,7 @@ void put_metadata(std::string& out, const Metadata& metadata) {
 class GgufWriter::Out {
  public:
   explicit Out(std::string path)
-      : path_(std::move(path)),
-        where_(output_path(path_)),
-        fd_(open_file()),
-        hash_(XXH3_createState()) {
+      : path_(std::move(path)), where_(output_path(path_)), fd_(open_file()), hash_(XXH3_createState()) {
     OUTRIDER_CHECK(hash_ != nullptr && XXH3_64bits_reset(hash_.get()) == XXH_OK);
     buffer_.reserve(kCopyBytes);
   }

@@ -20,8 +20,19 @@ namespace outrider::format {
 
 // GGUF value type ids.
 enum class ValueType : uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9, kU64 = 10,
-  kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 
 // "u8", "string", ...; "unknown" for an id that is none of the above.
@@ -46,7 +57,8 @@ struct Value {
   uint64_t n_elements() const noexcept;  // of an array; 1 for a scalar
 };
 
-// For people: strings quoted and cut to `max_bytes`, arrays cut to their first `max_elements` with the full count after.
+// For people: strings quoted and cut to `max_bytes`, arrays cut to their first `max_elements` with the full count
+// after.
 std::string to_text(const Value& value, size_t max_bytes = 60, size_t max_elements = 4);
 
 class Metadata {
@@ -66,8 +78,8 @@ class Metadata {
   std::optional<std::string_view> find_string(std::string_view key) const;
   // Arrays; the pointer lives as long as this object. nullptr when absent.
   const std::vector<std::string>* find_strings(std::string_view key) const;
-  std::optional<std::vector<int64_t>> find_ints(std::string_view key) const;   // int or bool array, or one scalar
-  std::optional<std::vector<double>> find_reals(std::string_view key) const;   // real or int array, or one scalar
+  std::optional<std::vector<int64_t>> find_ints(std::string_view key) const;  // int or bool array, or one scalar
+  std::optional<std::vector<double>> find_reals(std::string_view key) const;  // real or int array, or one scalar
 
   // As above, but an absent key throws Error(kBadFile) "FILE: key KEY is missing".
   uint64_t require_uint(std::string_view key) const;

@@ -65,10 +65,12 @@ class Expander {
       if (model_.find(name) != nullptr || !names.insert(name).second) bad(i, "is there twice, wanted once");
     }
     check_overlaps(packed);
-    std::erase_if(model_.tensors, [this](const Tensor& t) { return t.name == kPackHashesTensor || blobs_.contains(t.name); });
+    std::erase_if(model_.tensors,
+                  [this](const Tensor& t) { return t.name == kPackHashesTensor || blobs_.contains(t.name); });
     for (Tensor& tensor : packed) model_.tensors.push_back(std::move(tensor));
     model_.index.clear();
-    for (size_t i = 0; i < model_.tensors.size(); ++i) model_.index.emplace(model_.tensors[i].name, static_cast<uint32_t>(i));
+    for (size_t i = 0; i < model_.tensors.size(); ++i)
+      model_.index.emplace(model_.tensors[i].name, static_cast<uint32_t>(i));
     model_.is_packed = true;
   }
 
@@ -89,8 +91,8 @@ class Expander {
           blob->n_dims);
     }
     if (blob->dims[0] % kPackAlignment != 0 || blob->offset % kPackAlignment != 0) {
-      bad(i, "its blob {} has slabs of {} bytes from byte {} on, wanted multiples of {}", printable(name), blob->dims[0],
-          blob->offset, kPackAlignment);
+      bad(i, "its blob {} has slabs of {} bytes from byte {} on, wanted multiples of {}", printable(name),
+          blob->dims[0], blob->offset, kPackAlignment);
     }
     blobs_.insert(name);
     return *blob;
@@ -100,7 +102,8 @@ class Expander {
     const Tensor& from = blob(i);
     Tensor out;
     out.name = (*description_.names)[i];
-    if (out.name.empty() || out.name.size() > kMaxTensorNameBytes) bad(i, "name wanted 1..{} bytes", kMaxTensorNameBytes);
+    if (out.name.empty() || out.name.size() > kMaxTensorNameBytes)
+      bad(i, "name wanted 1..{} bytes", kMaxTensorNameBytes);
     const int64_t type = description_.types[i];
     const TypeInfo* info = type >= 0 && type <= UINT32_MAX ? find_type(static_cast<uint32_t>(type)) : nullptr;
     if (info == nullptr) bad(i, "type number {} is not a known tensor type", type);
@@ -110,14 +113,16 @@ class Expander {
     for (size_t d = 0; d < 3; ++d) {
       const int64_t dim = description_.dims[3 * i + d];
       const auto product = dim > 0 ? checked_mul(n_elems, static_cast<uint64_t>(dim)) : std::nullopt;
-      if (!product || *product > INT64_MAX) bad(i, "dimension {} is {}, wanted 1 or more and fewer than 2^63 elements in all", d, dim);
+      if (!product || *product > INT64_MAX)
+        bad(i, "dimension {} is {}, wanted 1 or more and fewer than 2^63 elements in all", d, dim);
       n_elems = *product;
       out.dims[d] = static_cast<uint64_t>(dim);
     }
     if (out.dims[0] % info->block_elems != 0) {
       bad(i, "dimension 0 is {}, wanted a multiple of {} for type {}", out.dims[0], info->block_elems, info->name);
     }
-    if (out.dims[2] != from.dims[1]) bad(i, "dimension 2 is {}, wanted the {} slabs of {}", out.dims[2], from.dims[1], printable(from.name));
+    if (out.dims[2] != from.dims[1])
+      bad(i, "dimension 2 is {}, wanted the {} slabs of {}", out.dims[2], from.dims[1], printable(from.name));
     const auto n_bytes = checked_mul(n_elems / info->block_elems, info->block_bytes);
     const int64_t offset = description_.offsets[i];
     if (!n_bytes || offset < 0 || !sub_range(static_cast<uint64_t>(offset), *n_bytes / out.dims[2], from.dims[0])) {
@@ -157,8 +162,8 @@ void expand_pack(ModelFile& model) {
   const auto version = model.metadata.find_uint(kPackVersionKey);
   if (!version) return;
   if (*version != kPackVersion) {
-    fail(ErrorKind::kBadFile, "{}: key {}: {}, wanted {}: pack the model again", model.metadata.source(), kPackVersionKey,
-         *version, kPackVersion);
+    fail(ErrorKind::kBadFile, "{}: key {}: {}, wanted {}: pack the model again", model.metadata.source(),
+         kPackVersionKey, *version, kPackVersion);
   }
   Expander(model, read_description(model.metadata)).run();
 }

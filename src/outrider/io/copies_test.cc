@@ -16,7 +16,8 @@ namespace outrider::io {
 namespace {
 
 // Drives that serve one read after the other, each at its own rate, on a clock of our own.
-std::vector<uint64_t> simulate(const std::vector<double>& bytes_per_ns, uint32_t depth, uint32_t n_reads, uint64_t read_bytes) {
+std::vector<uint64_t> simulate(const std::vector<double>& bytes_per_ns, uint32_t depth, uint32_t n_reads,
+                               uint64_t read_bytes) {
   const auto n = static_cast<uint32_t>(bytes_per_ns.size());
   CopyBalance balance(n, depth);
   std::vector<double> busy_until(n, 0);
@@ -41,7 +42,8 @@ std::vector<uint64_t> simulate(const std::vector<double>& bytes_per_ns, uint32_t
     }
     uint32_t first = n;
     for (uint32_t copy = 0; copy < n; ++copy) {
-      if (!flights[copy].empty() && (first == n || flights[copy].front().end < flights[first].front().end)) first = copy;
+      if (!flights[copy].empty() && (first == n || flights[copy].front().end < flights[first].front().end))
+        first = copy;
     }
     const Flight done = flights[first].front();
     now = done.end;
@@ -123,8 +125,14 @@ class Copies : public testing::TestWithParam<std::pair<IoMode, DirectMode>> {
   static constexpr uint32_t kAtOnce = 16;
 
   ReaderOptions options(FaultPlan* faults) const {
-    return {.files = {first_.path()}, .mirrors = {{second_.path()}}, .io = GetParam().first, .direct = GetParam().second, .queue_depth = 4,
-            .max_requests = kAtOnce, .piece_bytes = 64U << 10, .faults = faults};
+    return {.files = {first_.path()},
+            .mirrors = {{second_.path()}},
+            .io = GetParam().first,
+            .direct = GetParam().second,
+            .queue_depth = 4,
+            .max_requests = kAtOnce,
+            .piece_bytes = 64U << 10,
+            .faults = faults};
   }
   // Reads n_requests ranges and checks each; returns the warnings that came with them.
   std::vector<std::string> read(Reader& reader, uint32_t n_requests) {
@@ -132,7 +140,10 @@ class Copies : public testing::TestWithParam<std::pair<IoMode, DirectMode>> {
     for (uint32_t begin = 0; begin < n_requests; begin += kAtOnce) {
       std::vector<ReadRequest> requests;
       for (uint32_t i = 0; i < kAtOnce; ++i) {
-        requests.push_back({.offset = (begin + i) * 7919ULL % (kBytes - kRequest), .n_bytes = kRequest, .dst = memory_.data() + i * kRoom, .dst_bytes = kRoom});
+        requests.push_back({.offset = (begin + i) * 7919ULL % (kBytes - kRequest),
+                            .n_bytes = kRequest,
+                            .dst = memory_.data() + i * kRoom,
+                            .dst_bytes = kRoom});
       }
       EXPECT_TRUE(reader.submit(requests));
       std::vector<ReadDone> done(kAtOnce);
@@ -192,7 +203,8 @@ TEST_P(Copies, ARangeThatNoCopyHasFailsAsWithOneFile) {
   TestFaults faults({});
   Reader reader(options(&faults));
   faults.set({.bad_begin = 100000, .bad_end = 100001, .bad_error = ENXIO});
-  const std::array<ReadRequest, 1> bad = {{{.offset = 90000, .n_bytes = kRequest, .dst = memory_.data(), .dst_bytes = kRoom}}};
+  const std::array<ReadRequest, 1> bad = {
+      {{.offset = 90000, .n_bytes = kRequest, .dst = memory_.data(), .dst_bytes = kRoom}}};
   ASSERT_TRUE(reader.submit(bad));
   std::array<ReadDone, 1> done;
   ASSERT_EQ(reader.wait(done), 1U);
@@ -234,13 +246,16 @@ TEST_P(Copies, AnotherSizeIsRefusedInOneLine) {
     const Reader reader(opts);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()), shorter.path() + ": is not a copy of " + first_.path() + ": has 2000002 bytes, wanted 2000003");
+    EXPECT_EQ(std::string(error.what()),
+              shorter.path() + ": is not a copy of " + first_.path() + ": has 2000002 bytes, wanted 2000003");
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Copies,
-                         testing::Values(std::pair(IoMode::kUring, DirectMode::kOn), std::pair(IoMode::kUring, DirectMode::kOff),
-                                         std::pair(IoMode::kThreads, DirectMode::kOn), std::pair(IoMode::kThreads, DirectMode::kOff)));
+                         testing::Values(std::pair(IoMode::kUring, DirectMode::kOn),
+                                         std::pair(IoMode::kUring, DirectMode::kOff),
+                                         std::pair(IoMode::kThreads, DirectMode::kOn),
+                                         std::pair(IoMode::kThreads, DirectMode::kOff)));
 
 }  // namespace
 }  // namespace outrider::io

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of several copies of the files (mirrors on different drives) takes the next read: the one that would be done
-// first, so that the bytes split in proportion to the rates and a slow copy does not hold up the end of a demand. What a
-// read takes is known from those before it that began with as many in flight: a rate alone would mislead, since a drive
-// that is given few reads at a time shows a low one. Pure but for the times it is given.
-// Threads: thread-compatible (the reader's mutex guards it).
+// first, so that the bytes split in proportion to the rates and a slow copy does not hold up the end of a demand. What
+// a read takes is known from those before it that began with as many in flight: a rate alone would mislead, since a
+// drive that is given few reads at a time shows a low one. Pure but for the times it is given. Threads:
+// thread-compatible (the reader's mutex guards it).
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@ class CopyBalance {
   CopyBalance(uint32_t n_copies, uint32_t depth) : depth_(depth), copies_(n_copies) {}
 
   // Whether `copy` should take a read now: it has room, and no other copy would be done with it earlier. A copy with
-  // nothing to do is only refused when it would take kHopeless times as long: what it reads, others need not. Where times
-  // are not known yet, having room is enough, and after kTryAgain reads of the others: a copy that was slow for a while
-  // must be able to show that it no longer is.
+  // nothing to do is only refused when it would take kHopeless times as long: what it reads, others need not. Where
+  // times are not known yet, having room is enough, and after kTryAgain reads of the others: a copy that was slow for a
+  // while must be able to show that it no longer is.
   bool may_take(uint32_t copy) const noexcept {
     const Copy& own = copies_[copy];
     if (own.is_lost || own.n_flying >= depth_) return false;
@@ -45,7 +45,8 @@ class CopyBalance {
   }
   // Ends a read that began on `copy` at `begin_ns` as one of n_flying, and brought `n_bytes`, from `from`: another copy
   // when its own failed.
-  void end(uint32_t copy, uint32_t from, uint64_t n_bytes, uint32_t n_flying, uint64_t begin_ns, uint64_t now_ns) noexcept {
+  void end(uint32_t copy, uint32_t from, uint64_t n_bytes, uint32_t n_flying, uint64_t begin_ns,
+           uint64_t now_ns) noexcept {
     copies_[from].bytes += n_bytes;
     Copy& own = copies_[copy];
     own.busy_ns += now_ns - own.busy_since_ns;

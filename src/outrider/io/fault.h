@@ -18,8 +18,8 @@ struct ReadOp {
 };
 
 struct ReadFault {
-  int error = 0;                     // an errno: the kernel is not asked, the read fails with it
-  uint64_t max_bytes = UINT64_MAX;   // the read returns at most this many bytes; 0 looks like the end of the file
+  int error = 0;                    // an errno: the kernel is not asked, the read fails with it
+  uint64_t max_bytes = UINT64_MAX;  // the read returns at most this many bytes; 0 looks like the end of the file
 };
 
 class FaultPlan {

@@ -101,7 +101,8 @@ uint32_t probe_direct_block(const File& direct, int& error, FaultPlan* faults) {
     // An address and an offset that are multiples of `block` and, where they can be, of nothing larger.
     const uint64_t offset = direct.n_bytes() >= 2ULL * block ? block : 0;
     auto* address = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(buffer.data()) + 2 * kLargestBlock - 1) /
-                                                 kLargestBlock * kLargestBlock) + block;
+                                                 kLargestBlock * kLargestBlock) +
+                    block;
     int64_t result = -EINTR;
     for (uint32_t i = 0; i < kMaxInterrupts && (result == -EINTR || result == -EAGAIN); ++i) {
       result = read_once(direct, offset, {address, block}, true, faults);
@@ -115,7 +116,8 @@ uint32_t probe_direct_block(const File& direct, int& error, FaultPlan* faults) {
   return 0;
 }
 
-int64_t read_once(const File& file, uint64_t offset, std::span<std::byte> out, bool direct, FaultPlan* faults) noexcept {
+int64_t read_once(const File& file, uint64_t offset, std::span<std::byte> out, bool direct,
+                  FaultPlan* faults) noexcept {
   ReadFault fault;
   if (faults != nullptr) {
     fault = faults->on_read({file.path(), offset, out.size(), out.data(), direct});
@@ -135,7 +137,8 @@ std::string errno_text(int error) {
   return fmt::format("{} ({})", description != nullptr ? description : "unknown error", errno_name(error));
 }
 
-std::string read_error_text(const std::string& path, uint64_t offset, uint64_t wanted_bytes, uint64_t got_bytes, int error) {
+std::string read_error_text(const std::string& path, uint64_t offset, uint64_t wanted_bytes, uint64_t got_bytes,
+                            int error) {
   return fmt::format("{}: read at offset {}: wanted {} bytes, got {}: {}", path, offset, wanted_bytes, got_bytes,
                      error == 0 ? "end of file" : errno_text(error));
 }

@@ -64,6 +64,7 @@ std::string errno_text(int error);
 std::string errno_name(int error);
 
 // "PATH: read at offset 4096: wanted 512 bytes, got 100: end of file". `error` 0 is the end of the file.
-std::string read_error_text(const std::string& path, uint64_t offset, uint64_t wanted_bytes, uint64_t got_bytes, int error);
+std::string read_error_text(const std::string& path, uint64_t offset, uint64_t wanted_bytes, uint64_t got_bytes,
+                            int error);
 
 }  // namespace outrider::io

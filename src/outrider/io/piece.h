@@ -16,21 +16,21 @@ inline constexpr uint32_t kMaxErrorRetries = 3;    // EIO at one position: a bus
 inline constexpr uint32_t kMaxInterrupts = 10000;  // EINTR and EAGAIN in a row, so that a broken kernel cannot hang us
 
 struct Piece {
-  uint32_t entry = 0;       // of the queue
+  uint32_t entry = 0;  // of the queue
   uint32_t file_idx = 0;
-  uint32_t copy = 0;        // of the files: which mirror is read
-  uint64_t begin = 0;       // first byte
-  uint64_t pos = 0;         // next byte to read
-  uint64_t end = 0;         // ask up to here (past the end of the file at most by a block, when direct)
-  uint64_t wanted_end = 0;  // done from here on
-  std::byte* dst = nullptr; // where byte `pos` goes
+  uint32_t copy = 0;         // of the files: which mirror is read
+  uint64_t begin = 0;        // first byte
+  uint64_t pos = 0;          // next byte to read
+  uint64_t end = 0;          // ask up to here (past the end of the file at most by a block, when direct)
+  uint64_t wanted_end = 0;   // done from here on
+  std::byte* dst = nullptr;  // where byte `pos` goes
   bool direct = false;
-  int error = 0;            // why it failed; 0 with kFailed: the file ended
-  int direct_error = 0;     // a direct read was refused with this
+  int error = 0;                    // why it failed; 0 with kFailed: the file ended
+  int direct_error = 0;             // a direct read was refused with this
   uint32_t lost_copy = UINT32_MAX;  // a copy of the files failed under it, with lost_error (0: it ended early)
   int lost_error = 0;
-  uint64_t taken_ns = 0;    // when it was taken from the queue, by the reader's clock
-  uint32_t n_flying = 0;    // of its copy when it was taken, itself included
+  uint64_t taken_ns = 0;  // when it was taken from the queue, by the reader's clock
+  uint32_t n_flying = 0;  // of its copy when it was taken, itself included
   uint32_t n_reads = 0;
   uint32_t n_retries = 0;
   uint32_t n_errors = 0;
@@ -44,9 +44,7 @@ inline void leave_direct(Piece& piece) noexcept {
   piece.end = piece.wanted_end;
 }
 
-inline bool is_direct_refusal(int error) noexcept {
-  return error == EINVAL || error == EOPNOTSUPP;
-}
+inline bool is_direct_refusal(int error) noexcept { return error == EINVAL || error == EOPNOTSUPP; }
 
 // `result`: bytes read, or -errno. Requires pos < wanted_end.
 inline PieceStep advance(Piece& piece, int64_t result) noexcept {

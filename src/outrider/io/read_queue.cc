@@ -27,7 +27,11 @@ std::optional<ReadId> ReadQueue::push(const ReadRequest& request, const ReadSpan
   free_head_ = entry.next;
   --n_free_;
   const uint32_t generation = entry.generation + 1;
-  entry = Entry{.request = request, .span = span, .done = {}, .taken = span.begin, .generation = generation,
+  entry = Entry{.request = request,
+                .span = span,
+                .done = {},
+                .taken = span.begin,
+                .generation = generation,
                 .state = State::kQueued};
   entry.done.id = {.entry = idx, .generation = generation};
   entry.done.tag = request.tag;
@@ -161,8 +165,8 @@ void ReadQueue::finish(const Piece& piece, bool failed) noexcept {
     }
   }
   if (entry.n_flying == 0 && entry.taken == entry.span.end) {
-    done.got_bytes = done.status == ReadStatus::kOk ? done.n_bytes
-                                                    : std::max(entry.failed_at, done.offset) - done.offset;
+    done.got_bytes =
+        done.status == ReadStatus::kOk ? done.n_bytes : std::max(entry.failed_at, done.offset) - done.offset;
     complete(piece.entry);
   }
 }

@@ -34,7 +34,7 @@ struct ReadRequest {
   std::byte* dst = nullptr;  // memory that stays alive and untouched until the completion
   uint64_t dst_bytes = 0;    // its size: direct reads use what lies beyond n_bytes as slack (direct_span_bytes)
   ReadClass cls = ReadClass::kDemand;
-  uint64_t tag = 0;          // the caller's, handed back
+  uint64_t tag = 0;  // the caller's, handed back
 };
 
 enum class ReadStatus : uint8_t { kOk, kFailed, kCancelled };
@@ -55,8 +55,8 @@ struct ReadDone {
   uint32_t copy = 0;                // of the files: where it failed, or what refuses direct reads
   uint32_t lost_copy = kNoCopy;     // this request found out that a copy of the files cannot be read, with lost_error
   int lost_error = 0;
-  uint32_t n_reads = 0;             // what the kernel was asked
-  uint32_t n_retries = 0;           // of those, repeats after an interrupt, a short read or an error
+  uint32_t n_reads = 0;    // what the kernel was asked
+  uint32_t n_retries = 0;  // of those, repeats after an interrupt, a short read or an error
 };
 
 // The range the kernel is asked for: [begin, end) holds the request, aligned when direct.
@@ -93,7 +93,9 @@ class ReadQueue {
 
   uint32_t n_free() const noexcept { return n_free_; }  // requests that push() still takes
   uint32_t n_done() const noexcept { return n_done_; }  // completions to pop
-  bool has_waiting() const noexcept { return lines_[0].head != kNone || lines_[1].head != kNone || lines_[2].head != kNone; }
+  bool has_waiting() const noexcept {
+    return lines_[0].head != kNone || lines_[1].head != kNone || lines_[2].head != kNone;
+  }
   uint32_t n_pending() const noexcept { return n_pending_[0] + n_pending_[1] + n_pending_[2]; }  // not yet done
   // Tests: completions go through `faults`, which may hold them back.
   void set_faults(FaultPlan* faults) noexcept { faults_ = faults; }
@@ -105,11 +107,11 @@ class ReadQueue {
     ReadRequest request;
     ReadSpan span;
     ReadDone done;
-    uint64_t taken = 0;       // pieces have been taken up to here
-    uint64_t failed_at = 0;   // position of the first byte that failed
-    uint32_t n_flying = 0;    // pieces taken and not finished
+    uint64_t taken = 0;      // pieces have been taken up to here
+    uint64_t failed_at = 0;  // position of the first byte that failed
+    uint32_t n_flying = 0;   // pieces taken and not finished
     uint32_t generation = 0;
-    uint32_t next = kNone;    // in its class's line, or in the free list
+    uint32_t next = kNone;  // in its class's line, or in the free list
     State state = State::kFree;
   };
   struct Line {

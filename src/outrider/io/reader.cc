@@ -39,7 +39,8 @@ void Reader::Impl::open_files() {
     source.buffered = File::open(name, options.faults);
     const uint64_t n_bytes = source.buffered.n_bytes(), wanted_bytes = files[file_idx].buffered.n_bytes();
     if (n_bytes != wanted_bytes) {
-      fail(ErrorKind::kBadFile, "{}: is not a copy of {}: has {} bytes, wanted {}", name, path(0, file_idx), n_bytes, wanted_bytes);
+      fail(ErrorKind::kBadFile, "{}: is not a copy of {}: has {} bytes, wanted {}", name, path(0, file_idx), n_bytes,
+           wanted_bytes);
     }
     if (options.direct == DirectMode::kOff) continue;
     int error = 0;
@@ -48,8 +49,9 @@ void Reader::Impl::open_files() {
     if (block == 0) {
       warnings.push_back(refusal_text(name, error));
     } else if (block > options.max_block_bytes) {
-      warnings.push_back(fmt::format("direct reads on {} need an alignment of {} bytes, at most {} is supported here, using buffered",
-                                     name, block, options.max_block_bytes));
+      warnings.push_back(
+          fmt::format("direct reads on {} need an alignment of {} bytes, at most {} is supported here, using buffered",
+                      name, block, options.max_block_bytes));
     } else {
       source.block_bytes = block;
     }
@@ -89,7 +91,8 @@ void Reader::Impl::start() {
     for (const auto& worker : rings) threads.emplace_back([this, ring = worker.get()] { ring_loop(*ring); });
     if (!rings.empty()) return;
     for (uint32_t i = 0; i < std::min(options.queue_depth, kMaxThreads); ++i) {
-      for (uint32_t copy = 0; copy < balance.n_copies(); ++copy) threads.emplace_back([this, copy] { thread_loop(copy); });
+      for (uint32_t copy = 0; copy < balance.n_copies(); ++copy)
+        threads.emplace_back([this, copy] { thread_loop(copy); });
     }
   } catch (const std::system_error& refused) {
     // Fewer pread threads than wished for read more slowly, not wrongly; a copy needs its own, though.
@@ -142,7 +145,8 @@ Reader::Reader(const ReaderOptions& options) {
   OUTRIDER_CHECK(options.piece_bytes > 0 && options.piece_bytes % (64U << 10) == 0 && options.piece_bytes <= 1U << 30,
                  "piece_bytes {}", options.piece_bytes);
   for (const auto& mirror : options.mirrors) {
-    OUTRIDER_CHECK(mirror.size() == options.files.size(), "{} files, {} of a mirror", options.files.size(), mirror.size());
+    OUTRIDER_CHECK(mirror.size() == options.files.size(), "{} files, {} of a mirror", options.files.size(),
+                   mirror.size());
   }
   impl_ = std::make_unique<Impl>(options);
   impl_->queue.set_faults(options.faults);
@@ -256,7 +260,8 @@ std::string Reader::warning_text(const ReadDone& done) const {
   if (done.direct_error != 0) text = refusal_text(impl_->path(done.copy, done.file_idx), done.direct_error);
   if (done.lost_copy == kNoCopy) return text;
   if (!text.empty()) text += "; ";
-  return text + fmt::format("{}: cannot be read any more ({}): the other copies serve instead", impl_->path(done.lost_copy, done.file_idx),
+  return text + fmt::format("{}: cannot be read any more ({}): the other copies serve instead",
+                            impl_->path(done.lost_copy, done.file_idx),
                             done.lost_error == 0 ? "end of file" : errno_name(done.lost_error));
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads byte ranges of model files into caller memory, several at a time, past the page cache where that is possible.
 // Why io_uring with O_DIRECT and not mmap: docs/architecture.md, "Reads".
-// Inside: one thread that owns a ring, or pread threads when the kernel refuses a ring. With mirrors, copies of the files on
-// other drives, that many of either: each drive has its own queue, and each piece goes to the copy that would be done
-// with it first (copy_balance.h). A copy that cannot be read any more is left, and its pieces go on at another. A request is cut into pieces
-// of `piece_bytes` so that the drive sees a deep queue, and is told once, when its last byte has landed. A direct read
-// takes the aligned superset of the range straight into the destination (no copy); ReadDone::data says where the wanted
-// bytes begin. Short reads are finished, EINTR and EAGAIN repeated, EIO repeated a few times and then told.
-// Threads: one thread submits, cancels and collects; the reader's own threads are inside.
+// Inside: one thread that owns a ring, or pread threads when the kernel refuses a ring. With mirrors, copies of the
+// files on other drives, that many of either: each drive has its own queue, and each piece goes to the copy that would
+// be done with it first (copy_balance.h). A copy that cannot be read any more is left, and its pieces go on at another.
+// A request is cut into pieces of `piece_bytes` so that the drive sees a deep queue, and is told once, when its last
+// byte has landed. A direct read takes the aligned superset of the range straight into the destination (no copy);
+// ReadDone::data says where the wanted bytes begin. Short reads are finished, EINTR and EAGAIN repeated, EIO repeated a
+// few times and then told. Threads: one thread submits, cancels and collects; the reader's own threads are inside.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ struct ReaderOptions {
   std::vector<std::vector<std::string>> mirrors = {};  // each: the same files, of the same bytes, in other places
   IoMode io = IoMode::kAuto;
   DirectMode direct = DirectMode::kAuto;
-  uint32_t queue_depth = 16;               // reads in flight at most of each copy, 1..1024 (threads: at most 16)
-  uint32_t max_requests = 256;             // requests between submit and their completion's collection
-  uint64_t piece_bytes = kPieceBytes;         // a multiple of 64 KiB
-  uint32_t max_block_bytes = 4096;         // a file whose direct reads need a larger alignment is read buffered
-  FaultPlan* faults = nullptr;             // tests only; outlives the reader
+  uint32_t queue_depth = 16;           // reads in flight at most of each copy, 1..1024 (threads: at most 16)
+  uint32_t max_requests = 256;         // requests between submit and their completion's collection
+  uint64_t piece_bytes = kPieceBytes;  // a multiple of 64 KiB
+  uint32_t max_block_bytes = 4096;     // a file whose direct reads need a larger alignment is read buffered
+  FaultPlan* faults = nullptr;         // tests only; outlives the reader
 };
 
 // Most bytes that a direct read of [offset, offset + n_bytes) can put into its destination with blocks of `block`.

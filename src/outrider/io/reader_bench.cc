@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// GB/s of the reader by slab size, queue depth, path and cache: build with -DOUTRIDER_BENCHES=ON, run outrider_io_bench.
-// OUTRIDER_BENCH_FILE names a large file to read (a model); without it a 256 MiB file is made in the temporary folder.
-// Direct rows read the drive (or what the host caches of it); buffered rows are cold: the file's pages are dropped before
-// each repetition. The first and last byte of the slab that each place holds in the end are compared with a plain read.
+// GB/s of the reader by slab size, queue depth, path and cache: build with -DOUTRIDER_BENCHES=ON, run
+// outrider_io_bench. OUTRIDER_BENCH_FILE names a large file to read (a model); without it a 256 MiB file is made in the
+// temporary folder. Direct rows read the drive (or what the host caches of it); buffered rows are cold: the file's
+// pages are dropped before each repetition. The first and last byte of the slab that each place holds in the end are
+// compared with a plain read.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -26,7 +27,8 @@ constexpr uint64_t kBytesARepetition = 128U << 20;
 
 const std::string& bench_file() {
   static const std::string path = [] {
-    if (const char* named = std::getenv("OUTRIDER_BENCH_FILE"); named != nullptr && *named != '\0') return std::string(named);
+    if (const char* named = std::getenv("OUTRIDER_BENCH_FILE"); named != nullptr && *named != '\0')
+      return std::string(named);
     std::string made = "/tmp/outrider_reader_bench_" + std::to_string(getpid()) + ".bin";
     std::ofstream out(made, std::ios::binary);
     Random random(1);
@@ -53,8 +55,10 @@ void read_slabs(benchmark::State& state, IoMode io, DirectMode direct) {
   const auto slab_bytes = static_cast<uint64_t>(state.range(0)) << 10;
   const auto depth = static_cast<uint32_t>(state.range(1));
   const uint32_t n_under_way = std::max<uint32_t>(2 * depth, 16);
-  Reader reader({.files = {bench_file()}, .io = io, .direct = direct, .queue_depth = depth, .max_requests = n_under_way});
-  if (direct == DirectMode::kOn && reader.block_bytes(0) == 0) return state.SkipWithError("direct reads are refused here");
+  Reader reader(
+      {.files = {bench_file()}, .io = io, .direct = direct, .queue_depth = depth, .max_requests = n_under_way});
+  if (direct == DirectMode::kOn && reader.block_bytes(0) == 0)
+    return state.SkipWithError("direct reads are refused here");
   if (io == IoMode::kUring && !reader.uses_ring()) return state.SkipWithError("io_uring is refused here");
   const File plain = File::open(bench_file());
   const uint64_t room = slab_bytes + 8192;
@@ -76,8 +80,13 @@ void read_slabs(benchmark::State& state, IoMode io, DirectMode direct) {
       while (!free_places.empty() && n_sent < n_slabs) {
         // Experts lie at multiples of 32 bytes.
         const uint64_t offset = random.below((plain.n_bytes() - slab_bytes) / 32) * 32;
-        batch.push_back({.file_idx = 0, .offset = offset, .n_bytes = slab_bytes, .dst = memory.data() + free_places.back() * room,
-                         .dst_bytes = room, .cls = ReadClass::kDemand, .tag = free_places.back()});
+        batch.push_back({.file_idx = 0,
+                         .offset = offset,
+                         .n_bytes = slab_bytes,
+                         .dst = memory.data() + free_places.back() * room,
+                         .dst_bytes = room,
+                         .cls = ReadClass::kDemand,
+                         .tag = free_places.back()});
         free_places.pop_back();
         ++n_sent;
       }

@@ -18,7 +18,7 @@
 
 namespace outrider::io {
 
-inline constexpr uint32_t kMaxThreads = 16;       // of one copy of the files
+inline constexpr uint32_t kMaxThreads = 16;      // of one copy of the files
 inline constexpr uint64_t kWakeId = UINT64_MAX;  // of a ring's read of its wake descriptor
 
 struct SourceFile {
@@ -60,7 +60,9 @@ struct Reader::Impl {
   void stop_threads() noexcept;
   ReadSpan span_of(const ReadRequest& request) const noexcept;
   SourceFile& file(uint32_t copy, uint32_t file_idx) noexcept { return files[copy * options.files.size() + file_idx]; }
-  const SourceFile& file(uint32_t copy, uint32_t file_idx) const noexcept { return files[copy * options.files.size() + file_idx]; }
+  const SourceFile& file(uint32_t copy, uint32_t file_idx) const noexcept {
+    return files[copy * options.files.size() + file_idx];
+  }
   const std::string& path(uint32_t copy, uint32_t file_idx) const noexcept {
     return copy == 0 ? options.files[file_idx] : options.mirrors[copy - 1][file_idx];
   }
@@ -89,15 +91,15 @@ struct Reader::Impl {
   std::vector<std::string> warnings;
 
   std::mutex mutex;
-  std::condition_variable work_ready;  // for the pread threads
-  std::condition_variable done_ready;  // for the caller
-  ReadQueue queue;                     // guarded by mutex
-  CopyBalance balance;                 // guarded by mutex
-  bool stopping = false;               // guarded by mutex
-  bool caller_waits = false;           // guarded by mutex
+  std::condition_variable work_ready;                               // for the pread threads
+  std::condition_variable done_ready;                               // for the caller
+  ReadQueue queue;                                                  // guarded by mutex
+  CopyBalance balance;                                              // guarded by mutex
+  bool stopping = false;                                            // guarded by mutex
+  bool caller_waits = false;                                        // guarded by mutex
   std::array<std::atomic<uint64_t>, kLatencyBuckets> latency = {};  // relaxed: counters
-  std::atomic<uint64_t> cpu_ns{0};     // relaxed: a counter
-  std::atomic<uint32_t> n_done{0};     // completions in the queue; release in finish(), acquire in poll()
+  std::atomic<uint64_t> cpu_ns{0};                                  // relaxed: a counter
+  std::atomic<uint32_t> n_done{0};  // completions in the queue; release in finish(), acquire in poll()
 
   std::vector<std::unique_ptr<RingWorker>> rings;  // empty: pread threads
   std::vector<std::thread> threads;

@@ -61,7 +61,8 @@ void Reader::Impl::finish(uint32_t copy, const Piece& piece, bool failed) {
   latency[ReadLatency::bucket_of(now - piece.taken_ns)].fetch_add(1, std::memory_order_relaxed);
   balance.end(copy, piece.copy, piece.pos - piece.begin, piece.n_flying, piece.taken_ns, now);
   // Only the first refusal of a file is told.
-  if (told.direct_error != 0 && file(told.copy, told.file_idx).direct_refused.exchange(true, std::memory_order_relaxed)) {
+  if (told.direct_error != 0 &&
+      file(told.copy, told.file_idx).direct_refused.exchange(true, std::memory_order_relaxed)) {
     told.direct_error = 0;
   }
   queue.finish(told, failed);
@@ -75,7 +76,8 @@ void Reader::Impl::tell_done() {
 
 void Reader::Impl::leave_refused_direct(Piece& piece) const noexcept {
   const SourceFile& source = file(piece.copy, piece.file_idx);
-  if (piece.direct && (source.block_bytes == 0 || source.direct_refused.load(std::memory_order_relaxed))) leave_direct(piece);
+  if (piece.direct && (source.block_bytes == 0 || source.direct_refused.load(std::memory_order_relaxed)))
+    leave_direct(piece);
 }
 
 // After a failure for good: false when no other copy of the files is left. Else the piece goes on there, from where it
@@ -177,9 +179,11 @@ void Reader::Impl::ring_loop(RingWorker& worker) noexcept {
   bool wake_armed = false;
   for (;;) {
     const bool is_stopping = take_flights(worker);
-    if (is_stopping && !wake_armed && worker.to_issue.empty() && worker.free_flights.size() == worker.flights.size()) return;
+    if (is_stopping && !wake_armed && worker.to_issue.empty() && worker.free_flights.size() == worker.flights.size())
+      return;
     if (!wake_armed && !is_stopping) {
-      worker.ring->push(worker.wake_fd, 0, reinterpret_cast<std::byte*>(&worker.wake_value), sizeof worker.wake_value, kWakeId);
+      worker.ring->push(worker.wake_fd, 0, reinterpret_cast<std::byte*>(&worker.wake_value), sizeof worker.wake_value,
+                        kWakeId);
       wake_armed = true;
     }
     for (const uint32_t flight_idx : worker.to_issue) {
@@ -199,7 +203,8 @@ void Reader::Impl::ring_loop(RingWorker& worker) noexcept {
       }
       const auto flight_idx = static_cast<uint32_t>(worker.answers[i].id);
       RingWorker::Flight& flight = worker.flights[flight_idx];
-      const PieceStep step = advance(flight.piece, apply_fault(flight.fault, worker.answers[i].result, flight.piece.dst));
+      const PieceStep step =
+          advance(flight.piece, apply_fault(flight.fault, worker.answers[i].result, flight.piece.dst));
       if (step == PieceStep::kAgain || (step == PieceStep::kFailed && turn_to_other_copy(flight.piece))) {
         worker.to_issue.push_back(flight_idx);
       } else {

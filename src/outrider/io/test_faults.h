@@ -32,7 +32,8 @@ class TestFile {
     bytes_.resize(n_bytes);
     Random random(seed);
     for (std::byte& byte : bytes_) byte = static_cast<std::byte>(random.next_u64());
-    std::ofstream(path_, std::ios::binary).write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(n_bytes));
+    std::ofstream(path_, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(n_bytes));
   }
   ~TestFile() { ::close(fd_); }
   TestFile(const TestFile&) = delete;
@@ -63,8 +64,8 @@ struct Faults {
   std::string file = {};                    // bad_begin to ends_at hold for this file only; empty: for all
   uint64_t bad_begin = 0, bad_end = 0;      // reads that touch this range fail for ever, with bad_error
   int bad_error = EIO;
-  uint64_t ends_at = UINT64_MAX;            // the file ends here
-  bool reorder = false;                     // completions are held back at random
+  uint64_t ends_at = UINT64_MAX;  // the file ends here
+  bool reorder = false;           // completions are held back at random
 };
 
 class TestFaults : public FaultPlan {
@@ -86,7 +87,8 @@ class TestFaults : public FaultPlan {
     if (faults_.again_every != 0 && n_reads_ % faults_.again_every == 0) return {.error = EAGAIN};
     const bool is_chosen = faults_.file.empty() || faults_.file == op.path;
     const uint64_t ends_at = is_chosen ? faults_.ends_at : UINT64_MAX;
-    if (is_chosen && op.offset < faults_.bad_end && op.offset + op.n_bytes > faults_.bad_begin) return {.error = faults_.bad_error};
+    if (is_chosen && op.offset < faults_.bad_end && op.offset + op.n_bytes > faults_.bad_begin)
+      return {.error = faults_.bad_error};
     if (faults_.n_eio != 0 && n_failed_at_[op.offset]++ < faults_.n_eio) return {.error = EIO};
     if (op.offset >= ends_at) return {.max_bytes = 0};
     uint64_t most = std::min(op.n_bytes, ends_at - op.offset);

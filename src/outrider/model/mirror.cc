@@ -8,9 +8,11 @@ namespace outrider::model {
 
 std::vector<std::string> files_of_copy(const Model& model, const std::string& path) {
   // The same experts per token as the model's, which an option may have changed, or the fingerprints would differ.
-  const Model copy = open(path, {.experts_used = model.spec.is_moe() ? std::optional<int64_t>(model.spec.router.n_used) : std::nullopt});
+  const Model copy = open(
+      path, {.experts_used = model.spec.is_moe() ? std::optional<int64_t>(model.spec.router.n_used) : std::nullopt});
   const auto refuse = [&](const std::string& why) {
-    fail(ErrorKind::kBadFile, "--mirror {}: is not a copy of {}: {}", printable(path), model.file.metadata.source(), why);
+    fail(ErrorKind::kBadFile, "--mirror {}: is not a copy of {}: {}", printable(path), model.file.metadata.source(),
+         why);
   };
   if (copy.file.files.size() != model.file.files.size()) {
     refuse(fmt::format("has {} files, wanted {}", copy.file.files.size(), model.file.files.size()));

@@ -14,12 +14,12 @@ inline constexpr uint32_t kActivationBlock = 32;
 
 // Views over n_tokens rows; row t starts at t * k (q), t * k / 32 (d, sum32), t * k / 16 (sum16), t * f32_stride (f32).
 struct Activations {
-  const float* f32 = nullptr;       // (n_tokens, f32_stride)
-  uint64_t f32_stride = 0;          // elements from row to row, >= k
-  const int8_t* q = nullptr;        // (n_tokens, k)
-  const float* d = nullptr;         // (n_tokens, k / 32)
-  const int32_t* sum32 = nullptr;   // (n_tokens, k / 32)
-  const int16_t* sum16 = nullptr;   // (n_tokens, k / 16)
+  const float* f32 = nullptr;      // (n_tokens, f32_stride)
+  uint64_t f32_stride = 0;         // elements from row to row, >= k
+  const int8_t* q = nullptr;       // (n_tokens, k)
+  const float* d = nullptr;        // (n_tokens, k / 32)
+  const int32_t* sum32 = nullptr;  // (n_tokens, k / 32)
+  const int16_t* sum16 = nullptr;  // (n_tokens, k / 16)
   uint32_t k = 0;
 };
 

@@ -27,7 +27,10 @@ struct StepLedger::Buffer {
 };
 
 StepLedger::StepLedger(const std::string& path, const engine::Engine& engine, bool with_layers)
-    : path_(path), engine_(engine), file_(std::fopen(path.c_str(), "wb"), std::fclose), line_(std::make_unique<Buffer>()) {
+    : path_(path),
+      engine_(engine),
+      file_(std::fopen(path.c_str(), "wb"), std::fclose),
+      line_(std::make_unique<Buffer>()) {
   if (!file_) fail(ErrorKind::kIo, "{}: cannot be opened for writing: {}", printable(path), std::strerror(errno));
   const uint32_t n_layers = engine.model().n_moe_layers();
   if (with_layers) layers_.resize(n_layers);
@@ -87,32 +90,42 @@ void StepLedger::write_line(double ms) noexcept {
   fmt::memory_buffer& text = line_->text;
   text.clear();
   const auto out = fmt::appender(text);
-  fmt::format_to(out, R"({{"step":{},"tokens":{},"ms":{:.6f},"phase_ms":{{"attention":{:.6f},"router":{:.6f},"experts":{:.6f},"dense":{:.6f},)",
-                 n_steps_++, step_.n_tokens, ms, ms_of(phases.attention - phases_told_.attention),
-                 ms_of(phases.router - phases_told_.router), ms_of(phases.experts - phases_told_.experts),
-                 ms_of(phases.dense - phases_told_.dense));
-  fmt::format_to(out, R"("head":{:.6f},"sampling":{:.6f},"stall":{:.6f},"other":{:.6f}}},)", ms_of(phases.head - phases_told_.head),
-                 ms_of(step_.sampling_ns), ms_of(phases.stall - phases_told_.stall),
-                 ms_of(phases.other - phases_told_.other + step_.outside_ns));
+  fmt::format_to(
+      out,
+      R"({{"step":{},"tokens":{},"ms":{:.6f},"phase_ms":{{"attention":{:.6f},"router":{:.6f},"experts":{:.6f},"dense":{:.6f},)",
+      n_steps_++, step_.n_tokens, ms, ms_of(phases.attention - phases_told_.attention),
+      ms_of(phases.router - phases_told_.router), ms_of(phases.experts - phases_told_.experts),
+      ms_of(phases.dense - phases_told_.dense));
+  fmt::format_to(out, R"("head":{:.6f},"sampling":{:.6f},"stall":{:.6f},"other":{:.6f}}},)",
+                 ms_of(phases.head - phases_told_.head), ms_of(step_.sampling_ns),
+                 ms_of(phases.stall - phases_told_.stall), ms_of(phases.other - phases_told_.other + step_.outside_ns));
   // What is pending can shrink: a line may take back what an earlier one told.
-  const auto pending = static_cast<int64_t>(now.bytes_predicted_pending) - static_cast<int64_t>(told_.bytes_predicted_pending);
-  fmt::format_to(out, R"("demanded":{},"hits":{},"misses":{},"bytes":{{"demand":{},"prediction_used":{},"prediction_wasted":{},"prediction_pending":{},"background":{}}},)",
-                 now.demanded - told_.demanded, now.hits - told_.hits, now.misses - told_.misses, now.bytes_demand - told_.bytes_demand,
-                 now.bytes_predicted_used - told_.bytes_predicted_used, now.bytes_predicted_wasted - told_.bytes_predicted_wasted, pending,
-                 now.bytes_background - told_.bytes_background);
+  const auto pending =
+      static_cast<int64_t>(now.bytes_predicted_pending) - static_cast<int64_t>(told_.bytes_predicted_pending);
+  fmt::format_to(
+      out,
+      R"("demanded":{},"hits":{},"misses":{},"bytes":{{"demand":{},"prediction_used":{},"prediction_wasted":{},"prediction_pending":{},"background":{}}},)",
+      now.demanded - told_.demanded, now.hits - told_.hits, now.misses - told_.misses,
+      now.bytes_demand - told_.bytes_demand, now.bytes_predicted_used - told_.bytes_predicted_used,
+      now.bytes_predicted_wasted - told_.bytes_predicted_wasted, pending,
+      now.bytes_background - told_.bytes_background);
   // No drafting yet: nothing is ever drafted.
-  fmt::format_to(out, R"("admitted":{},"evicted":{},"evicted_unused":{},"dropped":{},"hideable_ms":{:.6f},"drafted":0,"accepted":0)",
-                 now.admitted - told_.admitted, now.evicted - told_.evicted, now.evicted_unused - told_.evicted_unused,
-                 now.dropped - told_.dropped, ms_of(now.hideable_ns - told_.hideable_ns));
+  fmt::format_to(
+      out,
+      R"("admitted":{},"evicted":{},"evicted_unused":{},"dropped":{},"hideable_ms":{:.6f},"drafted":0,"accepted":0)",
+      now.admitted - told_.admitted, now.evicted - told_.evicted, now.evicted_unused - told_.evicted_unused,
+      now.dropped - told_.dropped, ms_of(now.hideable_ns - told_.hideable_ns));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const LayerRow& row = layers_[i];
-    fmt::format_to(out, R"({}{{"layer":{},"demanded":{},"hits":{},"misses":{},"bytes":{},"stall_ms":{:.6f}}})", i == 0 ? R"(,"layers":[)" : ",", i,
-                   row.demanded, row.hits, row.misses, row.bytes, ms_of(row.stall_ns));
+    fmt::format_to(out, R"({}{{"layer":{},"demanded":{},"hits":{},"misses":{},"bytes":{},"stall_ms":{:.6f}}})",
+                   i == 0 ? R"(,"layers":[)" : ",", i, row.demanded, row.hits, row.misses, row.bytes,
+                   ms_of(row.stall_ns));
   }
   fmt::format_to(out, "{}}}\n", layers_.empty() ? "" : "]");
   told_ = now;
   phases_told_ = phases;
-  if (error_ == 0 && std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size()) error_ = errno != 0 ? errno : EIO;
+  if (error_ == 0 && std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size())
+    error_ = errno != 0 ? errno : EIO;
 }
 
 void StepLedger::finish() {

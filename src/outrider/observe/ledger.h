@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The step ledger: one JSON object a line, one line a pass, that says where the pass's milliseconds and bytes went
-// (docs/ledger.md has the keys). A line reaches from the start of its pass to the start of the next, or to close_step():
-// it holds the head and the sampling that followed, and what the program did with the token. Lines sum to the engine's
-// counters exactly. The phases are measured apart from the whole, so their sum is a check and not a definition.
-// Costs a few clock reads and one formatted line a pass. Threads: owned by one thread, the engine's.
+// (docs/ledger.md has the keys). A line reaches from the start of its pass to the start of the next, or to
+// close_step(): it holds the head and the sampling that followed, and what the program did with the token. Lines sum to
+// the engine's counters exactly. The phases are measured apart from the whole, so their sum is a check and not a
+// definition. Costs a few clock reads and one formatted line a pass. Threads: owned by one thread, the engine's.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the step ledger costs a token, whole: everything that a pass calls, with the line formatted and written (to
-// /dev/null), beside the decode of the token, on the demo model with all experts resident. Build with -DOUTRIDER_BENCHES=ON, run
-// outrider_observe_bench.
+// /dev/null), beside the decode of the token, on the demo model with all experts resident. Build with
+// -DOUTRIDER_BENCHES=ON, run outrider_observe_bench.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -32,9 +32,9 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-// Each token is timed, and the ledger's part of it beside it: counters line_us and token_us are medians, which a machine
-// that is shared hardly moves, and share is their ratio. The ledger is no observer of the engine here: the token between
-// two lines gives them real numbers, and leaves the caches as a token does.
+// Each token is timed, and the ledger's part of it beside it: counters line_us and token_us are medians, which a
+// machine that is shared hardly moves, and share is their ratio. The ledger is no observer of the engine here: the
+// token between two lines gives them real numbers, and leaves the caches as a token does.
 void line(benchmark::State& state, bool with_layers) {
   engine::Engine& engine = demo();
   StepLedger ledger("/dev/null", engine, with_layers);

@@ -23,8 +23,8 @@ struct TraceHeader {
   std::string policy;
   double lfu_half_life_tokens = 256;
   uint32_t slots_per_layer = 0;
-  bool lookahead = false;  // predictions or a warm start filled slots too: a replay of demands alone differs
-  uint32_t n_used = 0;     // experts per row
+  bool lookahead = false;          // predictions or a warm start filled slots too: a replay of demands alone differs
+  uint32_t n_used = 0;             // experts per row
   std::vector<TraceLayer> layers;  // MoE layers
 
   std::vector<uint32_t> expert_counts() const;
@@ -56,7 +56,9 @@ class Trace {
   uint32_t step_tokens(size_t step) const noexcept { return steps_[step].n_tokens; }
   std::span<const TraceRow> step_rows(size_t step) const noexcept;
   // Demands of a step are first_demand(step) .. first_demand(step + 1) - 1, in the order in which they were made.
-  size_t first_demand(size_t step) const noexcept { return step < steps_.size() ? steps_[step].first_demand : demands_.size(); }
+  size_t first_demand(size_t step) const noexcept {
+    return step < steps_.size() ? steps_[step].first_demand : demands_.size();
+  }
   TraceDemand demand(size_t demand) const noexcept;
 
   // Building, in the order of the run: begin_step, its demands, end_step. Ids below the layer's number of experts.

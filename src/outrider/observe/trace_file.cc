@@ -32,7 +32,8 @@ std::string system_text(int error) { return std::strerror(error); }
 struct TraceWriter::Impl {
   Impl(const std::string& the_path, const TraceHeader& header)
       : path(the_path), file(std::fopen(the_path.c_str(), "wb")), packed(ZSTD_compressBound(kTraceBlockBytes)) {
-    if (file == nullptr) fail(ErrorKind::kIo, "{}: cannot be opened for writing: {}", printable(path), system_text(errno));
+    if (file == nullptr)
+      fail(ErrorKind::kIo, "{}: cannot be opened for writing: {}", printable(path), system_text(errno));
     context = ZSTD_createCCtx();  // not before what throws: a constructor that throws frees no raw pointer
     OUTRIDER_CHECK(context != nullptr);
     // A first use allocates the context's memory here rather than in the run.
@@ -53,7 +54,8 @@ struct TraceWriter::Impl {
 
   void flush() noexcept {
     if (n_raw == 0) return;
-    const size_t n_packed = ZSTD_compressCCtx(context, packed.data(), packed.size(), raw.data(), n_raw, kCompressionLevel);
+    const size_t n_packed =
+        ZSTD_compressCCtx(context, packed.data(), packed.size(), raw.data(), n_raw, kCompressionLevel);
     OUTRIDER_CHECK(ZSTD_isError(n_packed) == 0, "zstd: {}", ZSTD_getErrorName(n_packed));
     const TraceBlockHeader block = {.raw_bytes = static_cast<uint32_t>(n_raw),
                                     .packed_bytes = static_cast<uint32_t>(n_packed),
@@ -101,7 +103,8 @@ struct TraceWriter::Impl {
   uint64_t n_steps = 0, n_demands = 0;
 };
 
-TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header) : impl_(std::make_unique<Impl>(path, header)) {}
+TraceWriter::TraceWriter(const std::string& path, const TraceHeader& header)
+    : impl_(std::make_unique<Impl>(path, header)) {}
 TraceWriter::~TraceWriter() = default;
 
 void TraceWriter::begin_step(std::span<const TraceRow> rows) noexcept {
@@ -135,10 +138,12 @@ void TraceWriter::finish() {
   impl_->flush();
   if (std::fclose(impl_->file) != 0 && impl_->error == 0) impl_->error = errno;
   impl_->file = nullptr;
-  if (impl_->error != 0) fail(ErrorKind::kIo, "{}: cannot be written: {}", printable(impl_->path), system_text(impl_->error));
+  if (impl_->error != 0)
+    fail(ErrorKind::kIo, "{}: cannot be written: {}", printable(impl_->path), system_text(impl_->error));
 }
 
-TraceRecorder::TraceRecorder(const std::string& path, const TraceHeader& header, uint32_t max_rows) : writer_(path, header) {
+TraceRecorder::TraceRecorder(const std::string& path, const TraceHeader& header, uint32_t max_rows)
+    : writer_(path, header) {
   rows_.reserve(max_rows);
 }
 
@@ -150,7 +155,9 @@ void TraceRecorder::begin_pass(std::span<const engine::PassRow> rows) noexcept {
   is_open_ = true;
 }
 
-void TraceRecorder::demand(const engine::LayerDemand& demand) noexcept { writer_.add_demand(demand.moe_layer, demand.row_ids); }
+void TraceRecorder::demand(const engine::LayerDemand& demand) noexcept {
+  writer_.add_demand(demand.moe_layer, demand.row_ids);
+}
 
 void TraceRecorder::end_pass() noexcept { end_open_step(static_cast<uint32_t>(rows_.size())); }
 

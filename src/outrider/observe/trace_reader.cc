@@ -33,13 +33,16 @@ std::vector<std::byte> read_file(const std::string& path) {
     n = std::fread(bytes.data() + at, 1, bytes.size() - at, file.get());
     bytes.resize(at + n);
   } while (n > 0);
-  if (std::ferror(file.get()) != 0) fail(ErrorKind::kIo, "{}: cannot be read: {}", printable(path), std::strerror(errno));
+  if (std::ferror(file.get()) != 0)
+    fail(ErrorKind::kIo, "{}: cannot be read: {}", printable(path), std::strerror(errno));
   return bytes;
 }
 
 // Checks every block and returns their contents, joined.
 std::vector<std::byte> unpack(const std::string& path, std::span<const std::byte> file) {
-  const auto bad = [&](size_t at, const std::string& text) { fail(ErrorKind::kBadFile, "{}: at byte {}: {}", printable(path), at, text); };
+  const auto bad = [&](size_t at, const std::string& text) {
+    fail(ErrorKind::kBadFile, "{}: at byte {}: {}", printable(path), at, text);
+  };
   if (file.size() < kTraceMagic.size() || std::memcmp(file.data(), kTraceMagic.data(), kTraceMagic.size()) != 0) {
     fail(ErrorKind::kBadFile, "{}: is not a trace (wanted {} at its start)", printable(path), kTraceMagic);
   }
@@ -56,7 +59,8 @@ std::vector<std::byte> unpack(const std::string& path, std::span<const std::byte
       bad(at, fmt::format("a block's length is {}, wanted 1..{}", block.raw_bytes, kTraceBlockBytes));
     }
     if (!sub_range(payload, block.packed_bytes, file.size())) {
-      bad(at, fmt::format("a block ends at byte {} but the file has {} (truncated?)", payload + uint64_t{block.packed_bytes}, file.size()));
+      bad(at, fmt::format("a block ends at byte {} but the file has {} (truncated?)",
+                          payload + uint64_t{block.packed_bytes}, file.size()));
     }
     const std::byte* packed = file.data() + payload;
     if (XXH3_64bits(packed, block.packed_bytes) != block.hash) bad(at, "a block's checksum does not match (damaged)");
@@ -116,7 +120,8 @@ TraceHeader read_header(Cursor& in) {
   header.source = in.text("source");
   header.policy = in.text("policy");
   header.lfu_half_life_tokens = std::bit_cast<double>(in.number("lfu half-life"));
-  if (!(header.lfu_half_life_tokens >= 1)) in.bad("lfu half-life", fmt::format("is {}, wanted at least 1", header.lfu_half_life_tokens));
+  if (!(header.lfu_half_life_tokens >= 1))
+    in.bad("lfu half-life", fmt::format("is {}, wanted at least 1", header.lfu_half_life_tokens));
   header.slots_per_layer = in.number("slots per layer", 0, UINT32_MAX);
   header.lookahead = in.number("look-ahead", 0, 1) != 0;
   header.n_used = in.number("experts per row", 1, kMaxExperts);

@@ -17,9 +17,9 @@ inline constexpr size_t kMaxVarintBytes = 10;
 inline constexpr size_t kMaxTraceText = 1024;
 
 struct TraceBlockHeader {
-  uint32_t raw_bytes = 0;     // 1..kTraceBlockBytes
+  uint32_t raw_bytes = 0;  // 1..kTraceBlockBytes
   uint32_t packed_bytes = 0;
-  uint64_t hash = 0;          // XXH3, 64 bits, of the packed bytes
+  uint64_t hash = 0;  // XXH3, 64 bits, of the packed bytes
 };
 static_assert(sizeof(TraceBlockHeader) == 16);
 

@@ -35,7 +35,8 @@ class TraceFile : public ::testing::Test {
     TestRng rng(salt);
     for (uint32_t step = 0; step < n_steps; ++step) {
       std::vector<TraceRow> rows(1 + rng.below(5));
-      for (TraceRow& row : rows) row = {static_cast<uint32_t>(rng.below(3)), step, static_cast<int32_t>(rng.below(1U << 31))};
+      for (TraceRow& row : rows)
+        row = {static_cast<uint32_t>(rng.below(3)), step, static_cast<int32_t>(rng.below(1U << 31))};
       trace.begin_step(rows);
       for (uint32_t layer = 0; layer < 2; ++layer) {
         std::vector<uint32_t> ids(rows.size() * header.n_used);
@@ -147,10 +148,12 @@ TEST_F(TraceFile, HostileStreamsAreReadOrRefused) {
   uint32_t n_read = 0, n_refused = 0;
   for (int round = 0; round < 3000; ++round) {
     std::vector<char> stream = raw;
-    for (uint64_t n = 1 + rng.below(3); n > 0; --n) stream[rng.below(stream.size())] = static_cast<char>(rng.below(256));
+    for (uint64_t n = 1 + rng.below(3); n > 0; --n)
+      stream[rng.below(stream.size())] = static_cast<char>(rng.below(256));
     std::vector<char> packed(ZSTD_compressBound(stream.size()));
     packed.resize(ZSTD_compress(packed.data(), packed.size(), stream.data(), stream.size(), 1));
-    const TraceBlockHeader header = {.raw_bytes = block.raw_bytes, .packed_bytes = static_cast<uint32_t>(packed.size()),
+    const TraceBlockHeader header = {.raw_bytes = block.raw_bytes,
+                                     .packed_bytes = static_cast<uint32_t>(packed.size()),
                                      .hash = XXH3_64bits(packed.data(), packed.size())};
     std::vector<char> file(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(packed_at));
     std::memcpy(file.data() + header_at, &header, sizeof header);

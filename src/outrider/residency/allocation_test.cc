@@ -37,7 +37,8 @@ TEST(Residency, TheTokenLoopDoesNotAllocate) {
     for (const uint32_t slots : {1U, 4U, 20U}) {
       StoreOptions options;
       options.files = {file.path()};
-      options.layers = {LayerSource{.n_experts = 20, .n_parts = 1, .parts = {PartSource{.file_idx = 0, .offset = 0, .n_bytes = 3000}}}};
+      options.layers = {LayerSource{
+          .n_experts = 20, .n_parts = 1, .parts = {PartSource{.file_idx = 0, .offset = 0, .n_bytes = 3000}}}};
       options.slots_per_layer = slots;
       options.io = io;
       ExpertStore store(options);
@@ -49,7 +50,8 @@ TEST(Residency, TheTokenLoopDoesNotAllocate) {
       for (uint32_t step = 0; step < 30; ++step) {
         const uint32_t n_demanded = step % 5 == 0 ? 20 : 4;
         const uint32_t first = n_demanded == 20 ? 0 : step % 17;
-        LayerPass pass = store.begin(0, std::span(experts).subspan(first, n_demanded), std::span(uses).first(n_demanded));
+        LayerPass pass =
+            store.begin(0, std::span(experts).subspan(first, n_demanded), std::span(uses).first(n_demanded));
         for (auto slabs = pass.next(); !slabs.empty(); slabs = pass.next()) {
           n_slabs += slabs.size();
           pass.done(slabs);

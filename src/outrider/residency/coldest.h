@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice that every policy makes: of some experts, the one with the smallest key. Keys end in the expert's id, so that
-// there are no ties and the order of the candidates does not matter.
+// The choice that every policy makes: of some experts, the one with the smallest key. Keys end in the expert's id, so
+// that there are no ties and the order of the candidates does not matter.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts that halve every so many tokens, without touching them as tokens pass: a use weighs 2^(tokens / half-life) when
-// it happens, so all counts of one moment compare as if each had been halved since. now() turns a count into what it is
-// worth today. Threads: thread-compatible.
+// Counts that halve every so many tokens, without touching them as tokens pass: a use weighs 2^(tokens / half-life)
+// when it happens, so all counts of one moment compare as if each had been halved since. now() turns a count into what
+// it is worth today. Threads: thread-compatible.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a demand for n slabs costs on this drive: start_ns + n * slab_ns, fitted by least squares to the demands that
-// were waited for; old ones fade. On a drive that does one thing at a time start_ns is 0; where reads overlap it is what
-// one waits for the first byte. Pure. Threads: thread-compatible.
+// were waited for; old ones fade. On a drive that does one thing at a time start_ns is 0; where reads overlap it is
+// what one waits for the first byte. Pure. Threads: thread-compatible.
 #pragma once
 
 #include <algorithm>

@@ -32,7 +32,8 @@ void check_ranges(std::span<const LayerSource> layers, const io::Reader& reader)
       const auto end = n_bytes ? checked_add(source.offset, *n_bytes) : std::nullopt;
       const uint64_t file_bytes = reader.file_bytes(source.file_idx);
       if (!end || *end > file_bytes) {
-        fail(ErrorKind::kBadFile, "{}: experts of MoE layer {}, part {}: data ends at byte {} but the file has {} (truncated?)",
+        fail(ErrorKind::kBadFile,
+             "{}: experts of MoE layer {}, part {}: data ends at byte {} but the file has {} (truncated?)",
              reader.path(source.file_idx), i, part, end.value_or(UINT64_MAX), file_bytes);
       }
     }
@@ -47,7 +48,8 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   if (options.slots_per_layer == 0) fail(ErrorKind::kBadArgument, "expert cache: 0 slots a layer, wanted at least 1");
   const std::vector<uint32_t> n_experts = expert_counts(options.layers);
   placer.emplace(n_experts, options.slots_per_layer,
-                 make_policy(options.policy, pooled_counts(n_experts, options.pool), {.lfu_half_life_tokens = options.lfu_half_life_tokens}),
+                 make_policy(options.policy, pooled_counts(n_experts, options.pool),
+                             {.lfu_half_life_tokens = options.lfu_half_life_tokens}),
                  options.pool);
   slots.resize(layout.n_slots);
 
@@ -59,7 +61,8 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
     n_slots_per_layer = std::max(n_slots_per_layer, std::min(options.slots_per_layer, n_experts[i]));
   }
   for (size_t i = 0; i < layout.layers.size(); ++i) {
-    for (uint32_t k = 0; k < layout.layers[i].n_slots; ++k) slots[layout.layers[i].first_slot + k].layer = static_cast<uint32_t>(i);
+    for (uint32_t k = 0; k < layout.layers[i].n_slots; ++k)
+      slots[layout.layers[i].first_slot + k].layer = static_cast<uint32_t>(i);
   }
   // Twice, since those that were taken back count until their completions are collected.
   const uint32_t max_ahead_requests = 2 * (kMaxAhead + kMaxBackground) * kMaxSlabParts;
@@ -309,7 +312,8 @@ std::span<const ReadySlab> ExpertStore::Impl::next() {
     throw Error(ErrorKind::kIo, error);
   }
   const std::span<const ReadySlab> slabs = std::span<const ReadySlab>(ready).subspan(n_handed_out);
-  OUTRIDER_CHECK(!slabs.empty() || n_missing == 0, "next() before done(): {} experts of layer {} wait for slots", n_missing, layer);
+  OUTRIDER_CHECK(!slabs.empty() || n_missing == 0, "next() before done(): {} experts of layer {} wait for slots",
+                 n_missing, layer);
   n_handed_out = ready.size();
   return slabs;
 }
@@ -329,8 +333,8 @@ void ExpertStore::Impl::done(std::span<const ReadySlab> slabs) noexcept {
   for (const ReadySlab& slab : slabs) {
     const uint32_t slot_idx = first_slot + slab.slot_idx;
     Slot& slot = slots[slot_idx];
-    OUTRIDER_CHECK(slot.state == SlotState::kPinned && slot.expert == slab.expert, "layer {} expert {} is not pinned", layer,
-                   slab.expert);
+    OUTRIDER_CHECK(slot.state == SlotState::kPinned && slot.expert == slab.expert, "layer {} expert {} is not pinned",
+                   layer, slab.expert);
     slot.state = SlotState::kResident;
     --n_pinned;
     claim_from_queue(slot_idx);
@@ -368,7 +372,9 @@ void ExpertStore::end_step(uint32_t n_tokens) noexcept {
   impl_->pump_refill();
 }
 void ExpertStore::begin_step() noexcept { impl_->idle_since = Impl::Clock::now(); }
-void ExpertStore::predict(uint32_t layer, std::span<const uint32_t> expert_ids) noexcept { impl_->predict(layer, expert_ids); }
+void ExpertStore::predict(uint32_t layer, std::span<const uint32_t> expert_ids) noexcept {
+  impl_->predict(layer, expert_ids);
+}
 void ExpertStore::refill(std::vector<ExpertKey> experts) {
   impl_->refill = std::move(experts);
   impl_->refill_next = 0;
@@ -380,7 +386,9 @@ bool ExpertStore::is_resident(uint32_t layer, uint32_t expert) const noexcept {
   const SlotState state = impl_->slots[impl_->layout.layers[layer].first_slot + slot_idx].state;
   return state == SlotState::kResident || state == SlotState::kPinned;
 }
-bool ExpertStore::has_place(uint32_t layer, uint32_t expert) const noexcept { return impl_->placer->slot_of(layer, expert) != Placer::kNoSlot; }
+bool ExpertStore::has_place(uint32_t layer, uint32_t expert) const noexcept {
+  return impl_->placer->slot_of(layer, expert) != Placer::kNoSlot;
+}
 bool ExpertStore::was_resident(uint32_t expert) const noexcept { return impl_->was_resident[expert] != 0; }
 uint32_t ExpertStore::n_reads_ahead() const noexcept { return static_cast<uint32_t>(impl_->ahead.size()); }
 AheadTimes ExpertStore::ahead_times(uint32_t layer) const noexcept { return impl_->ahead_times(layer); }
@@ -392,7 +400,8 @@ uint32_t ExpertStore::slots_per_layer() const noexcept { return impl_->n_slots_p
 uint64_t ExpertStore::arena_bytes() const noexcept { return impl_->layout.n_bytes; }
 const std::vector<std::string>& ExpertStore::warnings() const noexcept { return impl_->warnings; }
 
-uint64_t ExpertStore::arena_bytes_for(std::span<const LayerSource> layers, uint32_t slots, DirectMode direct, SlotPool pool) {
+uint64_t ExpertStore::arena_bytes_for(std::span<const LayerSource> layers, uint32_t slots, DirectMode direct,
+                                      SlotPool pool) {
   return make_slab_layout(layers, slots, direct, pool).n_bytes;
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which expert is where. One owner of all expert slots: a fixed arena of `slots_per_layer` slots for each MoE layer, each
-// layer's own or all shared, filled by reads, emptied by a pure policy. Words as in design.md section 4.
+// Which expert is where. One owner of all expert slots: a fixed arena of `slots_per_layer` slots for each MoE layer,
+// each layer's own or all shared, filled by reads, emptied by a pure policy. Words as in design.md section 4.
 //
 // Invariants: a pinned slot is never a victim; two slots never claim one expert; a slab is published when its last byte
 // has landed; a slot is not claimed again while a read into it is under way, and its generation, new with every claim,
 // is compared when a read lands; without
-// predictions and refills, which expert is evicted for which depends on the sequence of demands alone, never on the order
-// in which reads land.
-// Threads: owned by one thread (the engine's); readers are inside.
+// predictions and refills, which expert is evicted for which depends on the sequence of demands alone, never on the
+// order in which reads land. Threads: owned by one thread (the engine's); readers are inside.
 #pragma once
 
 #include <array>
@@ -18,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "outrider/io/modes.h"
 #include "outrider/io/copy_reads.h"
+#include "outrider/io/modes.h"
 #include "outrider/io/read_latency.h"
 #include "outrider/residency/placer.h"
 
@@ -66,42 +65,43 @@ using io::DirectMode;
 using io::IoMode;
 
 struct StoreOptions {
-  std::vector<std::string> files;       // paths by file_idx
+  std::vector<std::string> files;                      // paths by file_idx
   std::vector<std::vector<std::string>> mirrors = {};  // copies of all of them, on other drives; io/reader.h
   std::vector<LayerSource> layers;
-  uint32_t slots_per_layer = 0;         // >= the model's experts per token; capped at n_experts per layer
+  uint32_t slots_per_layer = 0;  // >= the model's experts per token; capped at n_experts per layer
   SlotPool pool = SlotPool::kLayer;
-  std::string policy = "lru";           // names: policy_names()
+  std::string policy = "lru";  // names: policy_names()
   double lfu_half_life_tokens = 256;
   IoMode io = IoMode::kAuto;
   DirectMode direct = DirectMode::kAuto;
   uint32_t queue_depth = 16;
-  uint32_t populate_threads = 0;        // that have the kernel give the arena's pages, in the background
-  io::FaultPlan* faults = nullptr;      // tests only; outlives the store
+  uint32_t populate_threads = 0;    // that have the kernel give the arena's pages, in the background
+  io::FaultPlan* faults = nullptr;  // tests only; outlives the store
 };
 
 // Running totals since the store was made, but for bytes_predicted_pending, which is a current value. Bytes are counted
 // where they move, and every byte read is in exactly one class:
-// bytes_read = bytes_demand + bytes_predicted_used + bytes_predicted_wasted + bytes_predicted_pending + bytes_background.
+// bytes_read = bytes_demand + bytes_predicted_used + bytes_predicted_wasted + bytes_predicted_pending +
+// bytes_background.
 struct StoreCounters {
   uint64_t demanded = 0, hits = 0, misses = 0;  // expert demands (one per distinct expert, layer and pass)
   uint64_t bytes_read = 0;                      // payload bytes that landed in slots
   uint64_t bytes_demand = 0;
-  uint64_t bytes_predicted_used = 0;            // of predictions that were demanded while resident or loading
-  uint64_t bytes_predicted_wasted = 0;          // of predictions that left, or failed, before a demand
-  uint64_t bytes_predicted_pending = 0;         // of predictions whose fate is open
-  uint64_t bytes_background = 0;                // refill of a warm start
-  uint64_t predicted = 0;                       // slabs read for predictions (asked of the drive and not taken back)
-  uint64_t predicted_used = 0;                  // of those, demanded while resident or loading
-  uint64_t predicted_in_time = 0;               // of those, resident when demanded
-  uint64_t admitted = 0;                        // predictions that got a slot
-  uint64_t dropped = 0;                         // predictions refused a slot, or taken back before the drive was asked
-  uint64_t evicted = 0;                         // resident slabs that left for another
-  uint64_t evicted_unused = 0;                  // of those, predicted and never demanded
-  uint64_t reads = 0, read_retries = 0;         // asked of the kernel; of those, repeats (interrupt, short, error)
-  uint64_t stall_ns = 0;                        // compute waited for bytes
-  uint64_t idle_ns = 0;                         // before the demands, while no demanded byte was on its way
-  uint64_t hideable_ns = 0;                     // sum over demands of min(idle time before it, stall in it)
+  uint64_t bytes_predicted_used = 0;     // of predictions that were demanded while resident or loading
+  uint64_t bytes_predicted_wasted = 0;   // of predictions that left, or failed, before a demand
+  uint64_t bytes_predicted_pending = 0;  // of predictions whose fate is open
+  uint64_t bytes_background = 0;         // refill of a warm start
+  uint64_t predicted = 0;                // slabs read for predictions (asked of the drive and not taken back)
+  uint64_t predicted_used = 0;           // of those, demanded while resident or loading
+  uint64_t predicted_in_time = 0;        // of those, resident when demanded
+  uint64_t admitted = 0;                 // predictions that got a slot
+  uint64_t dropped = 0;                  // predictions refused a slot, or taken back before the drive was asked
+  uint64_t evicted = 0;                  // resident slabs that left for another
+  uint64_t evicted_unused = 0;           // of those, predicted and never demanded
+  uint64_t reads = 0, read_retries = 0;  // asked of the kernel; of those, repeats (interrupt, short, error)
+  uint64_t stall_ns = 0;                 // compute waited for bytes
+  uint64_t idle_ns = 0;                  // before the demands, while no demanded byte was on its way
+  uint64_t hideable_ns = 0;              // sum over demands of min(idle time before it, stall in it)
 };
 
 class LayerPass;
@@ -125,8 +125,8 @@ class ExpertStore {
   ExpertStore& operator=(const ExpertStore&) = delete;
 
   // Demands a set of distinct experts of one layer, in any number: those that do not fit at once are done in rounds.
-  // `uses[i]` = how many tokens of the pass chose expert_ids[i] (policies count them). Hits are pinned and reads for the
-  // misses are queued before this returns. One LayerPass may be open at a time; it must not outlive the store.
+  // `uses[i]` = how many tokens of the pass chose expert_ids[i] (policies count them). Hits are pinned and reads for
+  // the misses are queued before this returns. One LayerPass may be open at a time; it must not outlive the store.
   LayerPass begin(uint32_t layer, std::span<const uint32_t> expert_ids, std::span<const uint32_t> uses);
 
   // The tokens of the next demands are known: idle time counts from here.
@@ -135,10 +135,10 @@ class ExpertStore {
   void end_step(uint32_t n_tokens) noexcept;
 
   // The layer's next demand may hold these experts, best guess first. Reads those that are not there in the prediction
-  // class: in time in which the drive has nothing that was demanded. A guess goes into a free slot or that of the coldest
-  // expert whom policy and guard (guard.h) let go, never into a pinned slot, that of an expert which the open pass
-  // demands, or that of another guess for the same demand; at most half of a layer's slots hold unused guesses. What finds
-  // no room is dropped, without a read and without an eviction. When the demand comes, a guess is
+  // class: in time in which the drive has nothing that was demanded. A guess goes into a free slot or that of the
+  // coldest expert whom policy and guard (guard.h) let go, never into a pinned slot, that of an expert which the open
+  // pass demands, or that of another guess for the same demand; at most half of a layer's slots hold unused guesses.
+  // What finds no room is dropped, without a read and without an eviction. When the demand comes, a guess is
   //   a hit, used in time, when it is resident;
   //   a miss, used, when its read has started: the demand takes that read over, at a demand's priority;
   //   a miss, dropped, when its read has not started: it becomes a demand read;
@@ -162,9 +162,10 @@ class ExpertStore {
   const StoreCounters& counters() const noexcept;
   io::ReadLatency read_latency() const noexcept;
   std::vector<io::CopyReads> copy_reads() const;  // the files themselves, then the mirrors
-  uint32_t slots_per_layer() const noexcept;   // after capping; of a pool, each layer's share
+  uint32_t slots_per_layer() const noexcept;      // after capping; of a pool, each layer's share
   uint64_t arena_bytes() const noexcept;
-  // What opening found, one line each: "io: io_uring refused (EPERM), using threads", "direct reads refused on FILE (EINVAL), using buffered". 
+  // What opening found, one line each: "io: io_uring refused (EPERM), using threads", "direct reads refused on FILE
+  // (EINVAL), using buffered".
   const std::vector<std::string>& warnings() const noexcept;
 
   // Bytes of arena for `slots` slots per layer: for the plan, before anything is opened.

@@ -67,8 +67,10 @@ AheadTimes ExpertStore::Impl::ahead_times(uint32_t layer_idx) const noexcept {
           .cover_ns = cover_ns[layer_idx],
           .stalled = drive_times.stalled(),
           .piece_ns = slab_ns / place.n_pieces * pieces_in_flight(layer_idx),
-          .copy_ns = counters.bytes_read == 0 ? 0 : static_cast<double>(reader->cpu_ns()) / static_cast<double>(counters.bytes_read) *
-                                                        static_cast<double>(place.slab_bytes)};
+          .copy_ns = counters.bytes_read == 0
+                         ? 0
+                         : static_cast<double>(reader->cpu_ns()) / static_cast<double>(counters.bytes_read) *
+                               static_cast<double>(place.slab_bytes)};
 }
 
 // Gives a guess or a refill a slot, if there is one for it.
@@ -145,9 +147,11 @@ void ExpertStore::Impl::settle_ahead(uint32_t layer_idx, std::span<const uint32_
     is_demanded[expert] = 1;
     const uint32_t slot_idx = placer->slot_of(layer_idx, expert);
     n_absent += slot_idx == Placer::kNoSlot ? 1 : 0;
-    must_read |= slot_idx == Placer::kNoSlot || slots[layout.layers[layer_idx].first_slot + slot_idx].state == SlotState::kLoading;
+    must_read |= slot_idx == Placer::kNoSlot ||
+                 slots[layout.layers[layer_idx].first_slot + slot_idx].state == SlotState::kLoading;
   }
-  for (const Slot& slot : std::span(slots).subspan(layout.layers[layer_idx].first_slot, layout.layers[layer_idx].n_slots)) {
+  for (const Slot& slot :
+       std::span(slots).subspan(layout.layers[layer_idx].first_slot, layout.layers[layer_idx].n_slots)) {
     if (slot.state == SlotState::kFree && n_absent > 0) --n_absent;
   }
   for (size_t i = ahead.size(); i-- > 0;) {
@@ -274,7 +278,8 @@ void ExpertStore::Impl::land_ahead(uint32_t slot_idx) noexcept {
     waste_prediction(slot);
     const uint32_t in_layer = slot_idx - layout.layers[slot.layer].first_slot;
     // A demand that waits for the slot is in its place already.
-    if (placer->occupants(slot.layer)[in_layer] == placer->id_of(slot.layer, slot.expert)) placer->set_occupant(slot.layer, in_layer, kNoExpert);
+    if (placer->occupants(slot.layer)[in_layer] == placer->id_of(slot.layer, slot.expert))
+      placer->set_occupant(slot.layer, in_layer, kNoExpert);
     slot.expert = kNoExpert;
     slot.state = SlotState::kFree;
     slot.is_fresh = false;
@@ -291,7 +296,8 @@ void ExpertStore::Impl::pump_refill() noexcept {
     const ExpertKey key = refill[refill_next];
     if (is_open && layer == key.layer) break;  // later
     ++refill_next;
-    if (placer->slot_of(key.layer, key.expert) == Placer::kNoSlot) find_room(key.layer, key.expert, io::ReadClass::kBackground);
+    if (placer->slot_of(key.layer, key.expert) == Placer::kNoSlot)
+      find_room(key.layer, key.expert, io::ReadClass::kBackground);
   }
   submit_ahead();
 }
@@ -311,7 +317,8 @@ void ExpertStore::Impl::note_demand_begin(uint32_t n_loads) noexcept {
 // Only a demand that was waited for tells when its last byte landed.
 void ExpertStore::Impl::note_demand_end(bool has_waited) noexcept {
   idle_since = Clock::now();
-  if (has_waited && n_timed_loads > 0) drive_times.add(n_timed_loads, static_cast<double>(ns_between(demand_begin, idle_since)));
+  if (has_waited && n_timed_loads > 0)
+    drive_times.add(n_timed_loads, static_cast<double>(ns_between(demand_begin, idle_since)));
   n_timed_loads = 0;
 }
 

@@ -52,8 +52,15 @@ void demand(ExpertStore& store, std::span<const uint32_t> experts) {
 
 void run(benchmark::State& state, uint32_t slots, IoMode io, DirectMode direct) {
   const Model model(static_cast<uint64_t>(state.range(0)) << 10);
-  ExpertStore store({.files = {model.path}, .layers = {model.source}, .slots_per_layer = slots, .policy = "lru",
-                     .lfu_half_life_tokens = 256, .io = io, .direct = direct, .queue_depth = 16, .faults = nullptr});
+  ExpertStore store({.files = {model.path},
+                     .layers = {model.source},
+                     .slots_per_layer = slots,
+                     .policy = "lru",
+                     .lfu_half_life_tokens = 256,
+                     .io = io,
+                     .direct = direct,
+                     .queue_depth = 16,
+                     .faults = nullptr});
   std::array<uint32_t, kTopK> experts = {};
   // Round robin: with fewer slots than experts, lru never hits.
   auto next_token = [&, first = 0U]() mutable {
@@ -67,14 +74,31 @@ void run(benchmark::State& state, uint32_t slots, IoMode io, DirectMode direct) 
   for (auto _ : state) next_token();
   const StoreCounters& after = store.counters();
   state.SetBytesProcessed(static_cast<int64_t>(after.bytes_read - before.bytes_read));
-  state.counters["hits"] = static_cast<double>(after.hits - before.hits) / static_cast<double>(after.demanded - before.demanded);
+  state.counters["hits"] =
+      static_cast<double>(after.hits - before.hits) / static_cast<double>(after.demanded - before.demanded);
 }
 
 BENCHMARK_CAPTURE(run, all_hits, kExperts, IoMode::kAuto, DirectMode::kAuto)->Arg(36);
-BENCHMARK_CAPTURE(run, all_misses_uring_direct, 16, IoMode::kUring, DirectMode::kOn)->Arg(36)->Arg(288)->Arg(864)->UseRealTime();
-BENCHMARK_CAPTURE(run, all_misses_threads_direct, 16, IoMode::kThreads, DirectMode::kOn)->Arg(36)->Arg(288)->Arg(864)->UseRealTime();
-BENCHMARK_CAPTURE(run, all_misses_uring_cached, 16, IoMode::kUring, DirectMode::kOff)->Arg(36)->Arg(288)->Arg(864)->UseRealTime();
-BENCHMARK_CAPTURE(run, all_misses_threads_cached, 16, IoMode::kThreads, DirectMode::kOff)->Arg(36)->Arg(288)->Arg(864)->UseRealTime();
+BENCHMARK_CAPTURE(run, all_misses_uring_direct, 16, IoMode::kUring, DirectMode::kOn)
+    ->Arg(36)
+    ->Arg(288)
+    ->Arg(864)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(run, all_misses_threads_direct, 16, IoMode::kThreads, DirectMode::kOn)
+    ->Arg(36)
+    ->Arg(288)
+    ->Arg(864)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(run, all_misses_uring_cached, 16, IoMode::kUring, DirectMode::kOff)
+    ->Arg(36)
+    ->Arg(288)
+    ->Arg(864)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(run, all_misses_threads_cached, 16, IoMode::kThreads, DirectMode::kOff)
+    ->Arg(36)
+    ->Arg(288)
+    ->Arg(864)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace outrider::residency

@@ -43,8 +43,8 @@ TEST(Residency, ReadErrorsNameFileOffsetWantedAndGot) {
       }
     };
     drive.set({.file = path, .bad_begin = offset, .bad_end = offset + 1});
-    EXPECT_EQ(message_of(ErrorKind::kIo, demand_expert_3),
-              path + ": read at offset " + std::to_string(offset) + ": wanted 4608 bytes, got 0: Input/output error (EIO)");
+    EXPECT_EQ(message_of(ErrorKind::kIo, demand_expert_3), path + ": read at offset " + std::to_string(offset) +
+                                                               ": wanted 4608 bytes, got 0: Input/output error (EIO)");
     drive.set({.file = path, .ends_at = offset + 5});
     EXPECT_EQ(message_of(ErrorKind::kIo, demand_expert_3),
               path + ": read at offset " + std::to_string(offset) + ": wanted 4608 bytes, got 5: end of file");
@@ -68,7 +68,8 @@ TEST(Residency, TooSmallIsRefusedAndTooLargeIsCapped) {
   EXPECT_GE(huge.arena_bytes(), payload);
   EXPECT_LE(ExpertStore::arena_bytes_for(model.layers, 16, DirectMode::kOff), payload + 41 * 3 * 64);
   // Experts that lie on blocks cost no slack.
-  const std::array aligned = {LayerSource{.n_experts = 8, .n_parts = 1, .parts = {PartSource{.file_idx = 0, .offset = 8192, .n_bytes = 12288}}}};
+  const std::array aligned = {LayerSource{
+      .n_experts = 8, .n_parts = 1, .parts = {PartSource{.file_idx = 0, .offset = 8192, .n_bytes = 12288}}}};
   EXPECT_EQ(ExpertStore::arena_bytes_for(aligned, 3, DirectMode::kOn), 3 * 12288U);
   // A slot of a pool holds the largest slab: 5000 and 10007 bytes, each part on a line of 64.
   EXPECT_EQ(ExpertStore::arena_bytes_for(model.layers, 4, DirectMode::kOff, SlotPool::kGlobal), 12U * (5056 + 10048));
@@ -83,17 +84,20 @@ TEST(Residency, BadInputIsToldInOneLine) {
   options = model.options(4);
   options.policy = "lfu";
   options.lfu_half_life_tokens = 0;
-  EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }), "half-life of the counts: 0 tokens, wanted at least 1");
+  EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }),
+            "half-life of the counts: 0 tokens, wanted at least 1");
   options = model.options(4);
   options.queue_depth = 0;
-  EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }), "io: queue depth 0, wanted 1 to 1024");
+  EXPECT_EQ(message_of(ErrorKind::kBadArgument, [&] { ExpertStore store(options); }),
+            "io: queue depth 0, wanted 1 to 1024");
   options = model.options(4);
   options.layers[2].n_experts = 17;
   const PartSource& last = options.layers[2].parts[1];  // it ends where its file ends
   const uint64_t file_bytes = model.files[last.file_idx]->bytes().size();
   EXPECT_EQ(message_of(ErrorKind::kBadFile, [&] { ExpertStore store(options); }),
-            model.files[1]->path() + ": experts of MoE layer 2, part 1: data ends at byte " + std::to_string(file_bytes + 4096) +
-                " but the file has " + std::to_string(file_bytes) + " (truncated?)");
+            model.files[1]->path() + ": experts of MoE layer 2, part 1: data ends at byte " +
+                std::to_string(file_bytes + 4096) + " but the file has " + std::to_string(file_bytes) +
+                " (truncated?)");
   options = model.options(4);
   options.files[1] = "/nowhere/part-2.gguf";
   EXPECT_EQ(message_of(ErrorKind::kIo, [&] { ExpertStore store(options); }),

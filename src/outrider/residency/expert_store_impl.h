@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of the expert store. expert_store.cc does the demands, expert_store_ahead.cc what is read before it is demanded.
+// Inside of the expert store. expert_store.cc does the demands, expert_store_ahead.cc what is read before it is
+// demanded.
 #pragma once
 
 #include <array>
@@ -22,21 +23,21 @@ namespace outrider::residency {
 enum class SlotState : uint8_t { kFree, kLoading, kResident, kPinned };
 
 struct Slot {
-  uint32_t layer = 0;        // of the expert; in a pool it changes with it
+  uint32_t layer = 0;  // of the expert; in a pool it changes with it
   uint32_t expert = kNoExpert;
-  uint32_t generation = 0;   // changes with every claim
-  uint32_t n_reads_left = 0; // under way
+  uint32_t generation = 0;          // changes with every claim
+  uint32_t n_reads_left = 0;        // under way
   uint32_t queue_head = kNoExpert;  // experts of the open pass that take this slot afterwards, in order (rounds)
   uint32_t queue_tail = kNoExpert;
   SlotState state = SlotState::kFree;
   bool failed = false;
   io::ReadClass reason = io::ReadClass::kDemand;  // of the load
-  bool is_ahead = false;    // loading, and nobody has demanded it yet
-  bool is_adopted = false;  // loading, demanded after it had started
-  bool is_blocking = false; // is_ahead, and the open pass waits for its end to use the slot
-  bool is_unused = false;   // resident by a prediction and not demanded yet
-  bool is_fresh = false;    // predicted for the next demand of the layer
-  uint64_t open_bytes = 0;  // that landed for a prediction whose fate is open
+  bool is_ahead = false;                          // loading, and nobody has demanded it yet
+  bool is_adopted = false;                        // loading, demanded after it had started
+  bool is_blocking = false;                       // is_ahead, and the open pass waits for its end to use the slot
+  bool is_unused = false;                         // resident by a prediction and not demanded yet
+  bool is_fresh = false;                          // predicted for the next demand of the layer
+  uint64_t open_bytes = 0;                        // that landed for a prediction whose fate is open
   std::array<const std::byte*, kMaxSlabParts> parts = {};
   std::array<io::ReadId, kMaxSlabParts> read_ids = {};  // while is_ahead
   // Whose place a prediction took. It is back again when the prediction is taken back before the drive was asked.
@@ -68,8 +69,8 @@ inline ReadTag unpack(uint64_t tag) noexcept {
 }
 
 // Carries out what the placer has settled: a slot is pinned from the moment its expert is a hit or has landed until
-// done(); an expert that must wait for a slot of its own pass stands in that slot's queue, so neither the order of reads
-// nor that of done() can change who takes whose place.
+// done(); an expert that must wait for a slot of its own pass stands in that slot's queue, so neither the order of
+// reads nor that of done() can change who takes whose place.
 struct ExpertStore::Impl {
   explicit Impl(StoreOptions store_options);
 
@@ -115,7 +116,9 @@ struct ExpertStore::Impl {
   AheadTimes ahead_times(uint32_t layer_idx) const noexcept;
 
   // Those that the open pass may use: its layer's, or the pool's.
-  std::span<Slot> layer_slots() noexcept { return {slots.data() + layout.layers[layer].first_slot, layout.layers[layer].n_slots}; }
+  std::span<Slot> layer_slots() noexcept {
+    return {slots.data() + layout.layers[layer].first_slot, layout.layers[layer].n_slots};
+  }
 
   StoreOptions options;
   SlabLayout layout;
@@ -123,20 +126,20 @@ struct ExpertStore::Impl {
   std::optional<Placer> placer;
   StoreCounters counters;
   std::vector<std::string> warnings;
-  std::vector<Slot> slots;           // all layers
-  AlignedBuffer arena;               // outlives the reader, which writes into it
+  std::vector<Slot> slots;  // all layers
+  AlignedBuffer arena;      // outlives the reader, which writes into it
   std::optional<PagePopulator> populator;
   std::unique_ptr<io::Reader> reader;
 
   // The open pass. All of this is sized at construction.
   bool is_open = false;
   uint32_t layer = 0;
-  uint32_t n_loading = 0;    // slots
-  uint32_t n_pinned = 0;     // slots
-  uint32_t n_missing = 0;    // demanded experts that have not landed or failed yet
-  size_t n_handed_out = 0;   // of `ready`
+  uint32_t n_loading = 0;   // slots
+  uint32_t n_pinned = 0;    // slots
+  uint32_t n_missing = 0;   // demanded experts that have not landed or failed yet
+  size_t n_handed_out = 0;  // of `ready`
   bool has_thrown = false;
-  std::string error;         // of the first read that failed
+  std::string error;  // of the first read that failed
   std::vector<ReadySlab> ready;
   std::vector<uint32_t> queue_next;  // by expert: the one behind it in its slot's queue
   std::vector<uint32_t> occupants;   // by slot in the layer: scratch of close()
@@ -155,15 +158,15 @@ struct ExpertStore::Impl {
   std::vector<uint8_t> was_resident;    // by expert, for those of the last demand
   std::vector<ExpertKey> refill;        // still to be read, from refill_next on
   size_t refill_next = 0;
-  std::vector<double> idle_ns;          // by layer, before its demand: a running mean
+  std::vector<double> idle_ns;  // by layer, before its demand: a running mean
   Clock::time_point demand_begin, idle_since;
-  uint64_t gap_ns = 0;                  // idle time before the open pass
-  uint64_t stall_before_ns = 0;         // counters.stall_ns when it began
-  uint32_t n_timed_loads = 0;           // of the open pass; 0: not to be timed
-  uint32_t n_stalled_loads = 0;         // likewise, until the pass ends
+  uint64_t gap_ns = 0;           // idle time before the open pass
+  uint64_t stall_before_ns = 0;  // counters.stall_ns when it began
+  uint32_t n_timed_loads = 0;    // of the open pass; 0: not to be timed
+  uint32_t n_stalled_loads = 0;  // likewise, until the pass ends
   DriveTimes drive_times;
-  std::vector<double> cover_ns;         // by layer: from a demand that reads to the first wait for it
-  bool has_cover = false;               // of the open pass
+  std::vector<double> cover_ns;  // by layer: from a demand that reads to the first wait for it
+  bool has_cover = false;        // of the open pass
 };
 
 }  // namespace outrider::residency

@@ -28,7 +28,8 @@ constexpr std::array kPaths = {Path{IoMode::kUring, DirectMode::kOn}, Path{IoMod
                                Path{IoMode::kThreads, DirectMode::kOn}, Path{IoMode::kThreads, DirectMode::kOff}};
 
 std::string describe(const Path& path) {
-  return std::string(path.io == IoMode::kUring ? "uring" : "threads") + (path.direct == DirectMode::kOn ? " direct" : " buffered");
+  return std::string(path.io == IoMode::kUring ? "uring" : "threads") +
+         (path.direct == DirectMode::kOn ? " direct" : " buffered");
 }
 
 // STR-1
@@ -40,7 +41,8 @@ TEST(Residency, EveryByteIsRightForAnyCacheSizePolicyAndIoPath) {
     for (uint32_t i = 0; i < 2 * 17; ++i) {
       const uint32_t slots = 1 + i / 2;
       const SlotPool pool = i % 2 == 0 ? SlotPool::kLayer : SlotPool::kGlobal;
-      SCOPED_TRACE(describe(path) + ", slots " + std::to_string(slots) + (pool == SlotPool::kGlobal ? ", one pool" : ""));
+      SCOPED_TRACE(describe(path) + ", slots " + std::to_string(slots) +
+                   (pool == SlotPool::kGlobal ? ", one pool" : ""));
       StoreOptions options = model.options(slots);
       options.pool = pool;
       options.io = path.io;
@@ -228,7 +230,8 @@ TEST(Residency, AnAbandonedPassLeavesAStoreThatWorks) {
       if (rng.below(2) == 0) {
         LayerPass pass = store.begin(demand.layer, demand.experts, demand.uses);
         LayerPass moved(std::move(pass));
-        // Some rounds go well, then it is dropped with pins, with reads under way, or with experts that never got a slot.
+        // Some rounds go well, then it is dropped with pins, with reads under way, or with experts that never got a
+        // slot.
         for (uint64_t n = rng.below(3); n > 0; --n) {
           const auto slabs = moved.next();
           moved.done(slabs);
@@ -246,7 +249,12 @@ TEST(Residency, AnAbandonedPassLeavesAStoreThatWorks) {
 TEST(Residency, EveryByteIsRightWhenTheDriveMisbehaves) {
   const Model model(kOdd);
   const std::vector<Faults> all = {
-      {.shorten = true}, {.interrupt_every = 3}, {.again_every = 3}, {.n_eio = 1}, {.n_eio = 3}, {.reorder = true},
+      {.shorten = true},
+      {.interrupt_every = 3},
+      {.again_every = 3},
+      {.n_eio = 1},
+      {.n_eio = 3},
+      {.reorder = true},
       {.shorten = true, .interrupt_every = 3, .again_every = 5, .n_eio = 1, .reorder = true}};
   TestRng rng;
   const std::vector<Demand> demands = random_demands(model, 9, 4, rng);
@@ -273,7 +281,8 @@ TEST(Residency, EveryByteIsRightWhenTheDriveMisbehaves) {
 TEST(Residency, RefusedDirectReadsGiveOneWarningAndTheSameBytes) {
   const Model model(kOdd);
   int error = 0;
-  if (!io::File::open_direct(model.files[0]->path(), error).is_open()) GTEST_SKIP() << "no direct reads in " << testing::TempDir();
+  if (!io::File::open_direct(model.files[0]->path(), error).is_open())
+    GTEST_SKIP() << "no direct reads in " << testing::TempDir();
   const auto warning = [&](size_t file, const char* why) {
     return "direct reads refused on " + model.files[file]->path() + " (" + why + "), using buffered";
   };
@@ -323,7 +332,8 @@ TEST(Residency, RefusedRingGivesOneWarningAndTheSameBytes) {
   ExpertStore store(options);
   EXPECT_EQ(store.warnings(), std::vector<std::string>{"io: io_uring refused (EPERM), using threads"});
   TestRng rng;
-  for (const Demand& demand : random_demands(model, 9, 4, rng)) ASSERT_NO_FATAL_FAILURE(run_demand(store, model, demand));
+  for (const Demand& demand : random_demands(model, 9, 4, rng))
+    ASSERT_NO_FATAL_FAILURE(run_demand(store, model, demand));
 }
 
 TEST(Residency, AReadErrorIsToldOnceAndLeavesTheStoreUsable) {
@@ -341,7 +351,8 @@ TEST(Residency, AReadErrorIsToldOnceAndLeavesTheStoreUsable) {
       options.direct = path.direct;
       options.faults = &drive;
       ExpertStore store(options);
-      drive.set({.file = model.files[bad.file_idx]->path(), .bad_begin = bad_offset, .bad_end = bad_offset + bad.n_bytes});
+      drive.set(
+          {.file = model.files[bad.file_idx]->path(), .bad_begin = bad_offset, .bad_end = bad_offset + bad.n_bytes});
       std::set<uint32_t> seen;
       uint32_t n_errors = 0;
       {
@@ -354,7 +365,8 @@ TEST(Residency, AReadErrorIsToldOnceAndLeavesTheStoreUsable) {
             ++n_errors;
             EXPECT_EQ(error.kind(), ErrorKind::kIo);
             EXPECT_NE(std::string(error.what()).find("Input/output error (EIO)"), std::string::npos) << error.what();
-            EXPECT_EQ(std::string(error.what()).find(model.files[bad.file_idx]->path() + ": read at offset "), 0U) << error.what();
+            EXPECT_EQ(std::string(error.what()).find(model.files[bad.file_idx]->path() + ": read at offset "), 0U)
+                << error.what();
             continue;
           }
           if (slabs.empty()) break;
@@ -379,14 +391,16 @@ TEST(Residency, AReadErrorIsToldOnceAndLeavesTheStoreUsable) {
 
 // A packed layer: an expert's parts side by side, experts on blocks.
 TEST(Residency, PartsThatLieSideBySideAreOneRead) {
-  const Geometry geometry = {.offset = 8192, .n_experts = {16, 9}, .part_bytes = {{2304, 2304, 4609}, {5000, 3001}}, .packed_stride = 12288};
+  const Geometry geometry = {
+      .offset = 8192, .n_experts = {16, 9}, .part_bytes = {{2304, 2304, 4609}, {5000, 3001}}, .packed_stride = 12288};
   const Model model(geometry);
   for (const DirectMode direct : {DirectMode::kAuto, DirectMode::kOff}) {
     StoreOptions options = model.options(4);
     options.direct = direct;
     ExpertStore store(options);
     TestRng rng(31);
-    for (const Demand& demand : random_demands(model, 40, 3, rng)) ASSERT_NO_FATAL_FAILURE(run_demand(store, model, demand));
+    for (const Demand& demand : random_demands(model, 40, 3, rng))
+      ASSERT_NO_FATAL_FAILURE(run_demand(store, model, demand));
     const StoreCounters counters = store.counters();
     EXPECT_GT(counters.misses, 40U);
     EXPECT_EQ(counters.reads, counters.misses + counters.read_retries);

@@ -15,7 +15,8 @@ constexpr double kMaxHalfLives = 64;  // weights are brought back before they lo
 EvictionGuard::EvictionGuard(std::span<const uint32_t> n_experts, double half_life_tokens)
     : heat_(n_experts), half_life_tokens_(half_life_tokens) {}
 
-void EvictionGuard::observe(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses) noexcept {
+void EvictionGuard::observe(uint32_t layer, std::span<const uint32_t> experts,
+                            std::span<const uint32_t> uses) noexcept {
   for (size_t i = 0; i < experts.size(); ++i) {
     Heat& heat = heat_.at(layer, experts[i]);
     heat.weight += weight_ * uses[i];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a prediction may push out (design.md section 6): not an expert that was demanded twice or more and is hotter than
-// the predicted one by 25 % and 4. Heat is a count of demands that halves every `half_life_tokens` tokens. Asked beside
-// the policy's own admit(), whatever the policy is: a wrong guess must cost idle time only, never a warm expert.
+// What a prediction may push out (design.md section 6): not an expert that was demanded twice or more and is hotter
+// than the predicted one by 25 % and 4. Heat is a count of demands that halves every `half_life_tokens` tokens. Asked
+// beside the policy's own admit(), whatever the policy is: a wrong guess must cost idle time only, never a warm expert.
 // Pure; memory is fixed at construction. Threads: thread-compatible.
 #pragma once
 
@@ -27,7 +27,7 @@ class EvictionGuard {
 
  private:
   struct Heat {
-    double weight = 0;      // in units of weight_
+    double weight = 0;  // in units of weight_
     uint32_t n_demands = 0;
   };
   LayerTable<Heat> heat_;

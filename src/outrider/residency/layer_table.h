@@ -26,7 +26,8 @@ class LayerTable {
 
  private:
   size_t index(uint32_t layer, uint32_t expert) const noexcept {
-    OUTRIDER_DCHECK(layer + 1 < first_.size() && expert < first_[layer + 1] - first_[layer], "layer {} expert {}", layer, expert);
+    OUTRIDER_DCHECK(layer + 1 < first_.size() && expert < first_[layer + 1] - first_[layer], "layer {} expert {}",
+                    layer, expert);
     return first_[layer] + expert;
   }
   std::vector<size_t> first_;  // of each layer; one more at the end

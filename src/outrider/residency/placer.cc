@@ -14,7 +14,8 @@ std::vector<uint32_t> pooled_counts(std::span<const uint32_t> n_experts, SlotPoo
   return counts;
 }
 
-Placer::Placer(std::span<const uint32_t> n_experts, uint32_t slots_per_layer, std::unique_ptr<Policy> policy, SlotPool pool)
+Placer::Placer(std::span<const uint32_t> n_experts, uint32_t slots_per_layer, std::unique_ptr<Policy> policy,
+               SlotPool pool)
     : is_pooled_(pool == SlotPool::kGlobal),
       policy_(std::move(policy)),
       guard_(pooled_counts(n_experts, pool)),
@@ -124,7 +125,8 @@ void Placer::rank_for_rounds(uint32_t layer, std::span<const uint32_t> experts) 
   for (size_t i = hot_hits_.size() - n_kept; i < hot_hits_.size(); ++i) role_[hot_hits_[i]] = Role::kKept;
 }
 
-uint32_t Placer::slot_for_prediction(uint32_t real_layer, uint32_t real_expert, std::span<const uint8_t> may_leave) noexcept {
+uint32_t Placer::slot_for_prediction(uint32_t real_layer, uint32_t real_expert,
+                                     std::span<const uint8_t> may_leave) noexcept {
   const uint32_t layer = bin(real_layer), expert = id_of(real_layer, real_expert);
   const std::vector<uint32_t>& occupants = occupants_[layer];
   candidates_.clear();

@@ -69,7 +69,8 @@ TEST(Placer, EveryPlanServesEachExpertOnceAndEvictsNoneItNeeds) {
         for (size_t i = 0; i < demand.size(); ++i) uses.push_back(static_cast<uint32_t>(1 + rng.below(9)));
         const std::vector<uint32_t> holders(placer.occupants(layer).begin(), placer.occupants(layer).end());
         const Placer::Plan plan = placer.place(layer, demand, uses);
-        ASSERT_NO_FATAL_FAILURE(check_plan(plan, holders, demand, placer.occupants(layer))) << "slots " << slots << " step " << step;
+        ASSERT_NO_FATAL_FAILURE(check_plan(plan, holders, demand, placer.occupants(layer)))
+            << "slots " << slots << " step " << step;
         placer.end_step(1);
       }
     }
@@ -113,7 +114,8 @@ TEST(Placer, APoolIsOneLayerOfAllExperts) {
   TestRng rng;
   for (const std::string_view policy : policy_names()) {
     for (const uint32_t slots : {2U, 3U, 7U, 20U}) {
-      Placer pool(n_experts, slots, make_policy(policy, pooled_counts(n_experts, SlotPool::kGlobal), {}), SlotPool::kGlobal);
+      Placer pool(n_experts, slots, make_policy(policy, pooled_counts(n_experts, SlotPool::kGlobal), {}),
+                  SlotPool::kGlobal);
       const std::vector<uint32_t> all = {17};
       Placer one(all, std::min(slots, 12U) + std::min(slots, 5U), make_policy(policy, all, {}));
       ASSERT_EQ(pool.n_slots(1), one.n_slots(0));
@@ -128,7 +130,9 @@ TEST(Placer, APoolIsOneLayerOfAllExperts) {
         for (uint32_t& id : ids) id += first;
         const std::vector<uint32_t> uses(demand.size(), 1 + static_cast<uint32_t>(rng.below(3)));
         const Placer::Plan got = pool.place(layer, demand, uses), want = one.place(0, ids, uses);
-        const auto same = [&](const Placement& a, const Placement& b) { return a.expert + first == b.expert && a.slot_idx == b.slot_idx; };
+        const auto same = [&](const Placement& a, const Placement& b) {
+          return a.expert + first == b.expert && a.slot_idx == b.slot_idx;
+        };
         ASSERT_TRUE(std::ranges::equal(got.hits, want.hits, same));
         ASSERT_TRUE(std::ranges::equal(got.loads, want.loads, same));
         pool.end_step(1);
@@ -139,7 +143,8 @@ TEST(Placer, APoolIsOneLayerOfAllExperts) {
           const std::vector<uint32_t> named = {guess}, named_id = {guess + first};
           pool.expect(layer, named);
           one.expect(0, named_id);
-          ASSERT_EQ(pool.slot_for_prediction(layer, guess, all_may_leave), one.slot_for_prediction(0, guess + first, all_may_leave));
+          ASSERT_EQ(pool.slot_for_prediction(layer, guess, all_may_leave),
+                    one.slot_for_prediction(0, guess + first, all_may_leave));
         }
         ASSERT_EQ(pool.heat(layer, guess), one.heat(0, guess + first));
       }

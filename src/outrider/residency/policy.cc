@@ -33,15 +33,18 @@ std::vector<std::string_view> policy_names() {
   return names;
 }
 
-std::unique_ptr<Policy> make_policy(std::string_view name, std::span<const uint32_t> n_experts, const PolicyOptions& options) {
+std::unique_ptr<Policy> make_policy(std::string_view name, std::span<const uint32_t> n_experts,
+                                    const PolicyOptions& options) {
   for (const PolicyEntry& entry : kPolicies) {
     if (entry.name != name) continue;
     if (!(options.lfu_half_life_tokens >= 1)) {
-      fail(ErrorKind::kBadArgument, "half-life of the counts: {} tokens, wanted at least 1", options.lfu_half_life_tokens);
+      fail(ErrorKind::kBadArgument, "half-life of the counts: {} tokens, wanted at least 1",
+           options.lfu_half_life_tokens);
     }
     return entry.make(n_experts, options);
   }
-  fail(ErrorKind::kBadArgument, "eviction policy '{}' is unknown; valid: {}", printable(name), fmt::join(policy_names(), ", "));
+  fail(ErrorKind::kBadArgument, "eviction policy '{}' is unknown; valid: {}", printable(name),
+       fmt::join(policy_names(), ", "));
 }
 
 }  // namespace outrider::residency

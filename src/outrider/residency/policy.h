@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which expert leaves when another needs its slot. A policy is pure: it sees demands and a clock of tokens, and no time,
-// file or thread, so that the same object code runs live and in the simulator, and a recorded trace replays to the same
-// choice at every step. Ties end at the lowest expert id, so a choice never depends on the order of the candidates.
-// Memory is fixed at construction. Threads: thread-compatible.
+// Which expert leaves when another needs its slot. A policy is pure: it sees demands and a clock of tokens, and no
+// time, file or thread, so that the same object code runs live and in the simulator, and a recorded trace replays to
+// the same choice at every step. Ties end at the lowest expert id, so a choice never depends on the order of the
+// candidates. Memory is fixed at construction. Threads: thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,8 @@ struct PolicyOptions {
 std::vector<std::string_view> policy_names();
 
 // `n_experts`: experts of each MoE layer. Throws Error(kBadArgument) that lists the valid names.
-std::unique_ptr<Policy> make_policy(std::string_view name, std::span<const uint32_t> n_experts, const PolicyOptions& options);
+std::unique_ptr<Policy> make_policy(std::string_view name, std::span<const uint32_t> n_experts,
+                                    const PolicyOptions& options);
 
 // One of each kind; the table in policy.cc names them.
 std::unique_ptr<Policy> make_lru_policy(std::span<const uint32_t> n_experts, const PolicyOptions& options);

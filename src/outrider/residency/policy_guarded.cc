@@ -58,7 +58,9 @@ class GuardedPolicy final : public Policy {
     uint64_t demand = 0;  // counts observe() calls; 0 = never
   };
   // In uses of this moment.
-  double heat(const Count& count) const noexcept { return lasting_.now(count.lasting) + kRecentShare * recent_.now(count.recent); }
+  double heat(const Count& count) const noexcept {
+    return lasting_.now(count.lasting) + kRecentShare * recent_.now(count.recent);
+  }
   std::tuple<double, uint64_t, uint32_t> key(uint32_t layer, uint32_t expert) const noexcept {
     const Count& count = counts_.at(layer, expert);
     return {heat(count), count.demand, expert};

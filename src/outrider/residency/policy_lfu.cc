@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two policies on one decayed count of uses of an expert:
 // lfu: the expert with the smallest count leaves. Ties: the older demand, then the lowest id.
-// class-lru: experts fall into classes by the power of two in their count; of the lowest class, the one whose last demand
-// lies furthest back leaves. Frequency decides in steps of two, recency inside a step. Ties: lowest id.
+// class-lru: experts fall into classes by the power of two in their count; of the lowest class, the one whose last
+// demand lies furthest back leaves. Frequency decides in steps of two, recency inside a step. Ties: lowest id.
 #include <cmath>
 #include <tuple>
 
@@ -17,7 +17,8 @@ namespace {
 
 class LfuPolicy : public Policy {
  public:
-  LfuPolicy(std::span<const uint32_t> n_experts, double half_life_tokens) : counts_(n_experts), clock_(half_life_tokens) {}
+  LfuPolicy(std::span<const uint32_t> n_experts, double half_life_tokens)
+      : counts_(n_experts), clock_(half_life_tokens) {}
 
   void observe(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses) noexcept override {
     ++now_;
@@ -70,7 +71,9 @@ class ClassLruPolicy final : public LfuPolicy {
   }
 
  private:
-  int class_of(uint32_t layer, uint32_t expert) const noexcept { return std::ilogb(1 + clock_.now(counts_.at(layer, expert).weight)); }
+  int class_of(uint32_t layer, uint32_t expert) const noexcept {
+    return std::ilogb(1 + clock_.now(counts_.at(layer, expert).weight));
+  }
 };
 
 }  // namespace

@@ -60,7 +60,8 @@ class ProtectPolicy final : public LruPolicy {
   }
 
   uint32_t victim(uint32_t layer, std::span<const uint32_t> candidates) const noexcept override {
-    return coldest(candidates, [&](uint32_t expert) { return std::pair(is_expected(layer, expert), key(layer, expert)); });
+    return coldest(candidates,
+                   [&](uint32_t expert) { return std::pair(is_expected(layer, expert), key(layer, expert)); });
   }
 
   bool admit(uint32_t layer, uint32_t /*predicted*/, uint32_t victim) const noexcept override {
@@ -68,7 +69,9 @@ class ProtectPolicy final : public LruPolicy {
   }
 
  private:
-  bool is_expected(uint32_t layer, uint32_t expert) const noexcept { return expected_at_.at(layer, expert) == round_[layer]; }
+  bool is_expected(uint32_t layer, uint32_t expert) const noexcept {
+    return expected_at_.at(layer, expert) == round_[layer];
+  }
 
   LayerTable<uint64_t> expected_at_;  // the round in which it was last named
   std::vector<uint64_t> round_;       // by layer: new with every demand and every naming

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// recent1: what the layer's last demand used stays; of the rest, the expert with the fewest uses since the start leaves.
-// Ties: the older demand, then the lowest id. A memory of one step and one of the whole run, nothing between.
+// recent1: what the layer's last demand used stays; of the rest, the expert with the fewest uses since the start
+// leaves. Ties: the older demand, then the lowest id. A memory of one step and one of the whole run, nothing between.
 #include <tuple>
 #include <vector>
 
@@ -29,7 +29,9 @@ class Recent1Policy final : public Policy {
     return coldest(candidates, [&](uint32_t expert) { return key(layer, expert); });
   }
 
-  bool admit(uint32_t layer, uint32_t /*predicted*/, uint32_t victim) const noexcept override { return !is_recent(layer, victim); }
+  bool admit(uint32_t layer, uint32_t /*predicted*/, uint32_t victim) const noexcept override {
+    return !is_recent(layer, victim);
+  }
 
  private:
   struct Seen {

@@ -24,7 +24,8 @@ uint32_t victim_of(const Policy& policy, uint32_t layer, const std::vector<uint3
 }
 
 TEST(Policy, NamesAndTableAgree) {
-  ASSERT_EQ(policy_names(), (std::vector<std::string_view>{"lru", "lfu", "recent1", "protect", "class-lru", "guarded"}));
+  ASSERT_EQ(policy_names(),
+            (std::vector<std::string_view>{"lru", "lfu", "recent1", "protect", "class-lru", "guarded"}));
   for (const std::string_view name : policy_names()) EXPECT_NE(make_policy(name, kExperts, {}), nullptr);
   EXPECT_THROW(make_policy("LRU", kExperts, {}), Error);
 }
@@ -38,7 +39,7 @@ TEST(Policy, LruEvictsTheOldestDemandThenTheFewestUses) {
   EXPECT_EQ(victim_of(*policy, 0, {0, 2, 3, 1}), 1U);  // 1 and 3 have 4 uses each
   EXPECT_EQ(victim_of(*policy, 0, {0, 2}), 2U);        // older beats fewer uses
   EXPECT_EQ(victim_of(*policy, 0, {0, 1, 6}), 6U);
-  EXPECT_EQ(victim_of(*policy, 1, {4, 0}), 0U);        // layers do not mix
+  EXPECT_EQ(victim_of(*policy, 1, {4, 0}), 0U);  // layers do not mix
   use(*policy, 0, {1}, {1});
   EXPECT_EQ(victim_of(*policy, 0, {0, 1}), 0U);
 }

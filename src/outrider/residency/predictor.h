@@ -17,7 +17,8 @@ class Predictor {
   virtual ~Predictor() = default;
   virtual std::string_view name() const noexcept = 0;
   // Row i of a pass, token tokens[i], chose the n_used experts ids[i * n_used ..] of the layer, best first.
-  virtual void observe(uint32_t layer, std::span<const int32_t> tokens, std::span<const uint32_t> ids, uint32_t n_used) noexcept = 0;
+  virtual void observe(uint32_t layer, std::span<const int32_t> tokens, std::span<const uint32_t> ids,
+                       uint32_t n_used) noexcept = 0;
   // Writes distinct expert ids, best guess first; returns how many, at most out.size().
   virtual uint32_t predict(uint32_t layer, int32_t token, std::span<uint32_t> out) noexcept = 0;
   // What it has learned, for a later run of the same model; empty when that is not worth keeping.
@@ -29,11 +30,12 @@ class Predictor {
   }
 };
 
-// Which experts a token id used in each layer, as decayed counts of the likeliest kTokenExperts; what that leaves open is
-// filled up by the layer's own frequencies. Tokens share places when n_vocab of them do not fit max_bytes: a place goes
-// to another token when it has not been of use for a while. Its state() is no longer than token_predictor_bytes().
+// Which experts a token id used in each layer, as decayed counts of the likeliest kTokenExperts; what that leaves open
+// is filled up by the layer's own frequencies. Tokens share places when n_vocab of them do not fit max_bytes: a place
+// goes to another token when it has not been of use for a while. Its state() is no longer than token_predictor_bytes().
 inline constexpr uint32_t kTokenExperts = 12;
-std::unique_ptr<Predictor> make_token_predictor(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint64_t max_bytes);
+std::unique_ptr<Predictor> make_token_predictor(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab,
+                                                uint64_t max_bytes);
 uint64_t token_predictor_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint64_t max_bytes) noexcept;
 
 // The experts chosen lately, whatever the token.

@@ -87,7 +87,8 @@ TEST(Predictor, TokenStateIsBoundedAndGuessesTheSameAgain) {
   ASSERT_TRUE(again->restore(state));
   EXPECT_EQ(again->state(), state);
   for (int32_t token = 0; token < 500; ++token) {
-    for (uint32_t layer = 0; layer < 3; ++layer) ASSERT_EQ(guess(*again, layer, token, 8), guess(*predictor, layer, token, 8));
+    for (uint32_t layer = 0; layer < 3; ++layer)
+      ASSERT_EQ(guess(*again, layer, token, 8), guess(*predictor, layer, token, 8));
   }
 }
 

@@ -23,9 +23,13 @@ constexpr float kFullCount = kChosen << kDecayShift;
 // A seen token's counts outweigh any frequency of the layer; the frequencies order what it leaves open.
 constexpr float kTokenWeight = 8;
 
-uint64_t place_bytes(uint32_t n_layers) noexcept { return sizeof(Count) * kTokenExperts * n_layers + sizeof(int32_t) + 1; }
+uint64_t place_bytes(uint32_t n_layers) noexcept {
+  return sizeof(Count) * kTokenExperts * n_layers + sizeof(int32_t) + 1;
+}
 
-uint64_t frequency_bytes(uint32_t n_layers, uint32_t n_experts) noexcept { return sizeof(float) * n_experts * (uint64_t{n_layers} + 1); }
+uint64_t frequency_bytes(uint32_t n_layers, uint32_t n_experts) noexcept {
+  return sizeof(float) * n_experts * (uint64_t{n_layers} + 1);
+}
 
 uint64_t n_places(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint64_t max_bytes) noexcept {
   const uint64_t for_places = max_bytes - std::min(max_bytes, frequency_bytes(n_layers, n_experts));
@@ -35,13 +39,18 @@ uint64_t n_places(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint6
 class TokenPredictor final : public Predictor {
  public:
   TokenPredictor(uint32_t n_layers, uint32_t n_experts, uint64_t n_places)
-      : n_layers_(n_layers), n_experts_(n_experts), tokens_(n_places, -1), lives_(n_places, 0),
-        counts_(n_places * n_layers * kTokenExperts), frequency_(static_cast<size_t>(n_layers) * n_experts, 0),
+      : n_layers_(n_layers),
+        n_experts_(n_experts),
+        tokens_(n_places, -1),
+        lives_(n_places, 0),
+        counts_(n_places * n_layers * kTokenExperts),
+        frequency_(static_cast<size_t>(n_layers) * n_experts, 0),
         scores_(n_experts, 0) {}
 
   std::string_view name() const noexcept override { return "token"; }
 
-  void observe(uint32_t layer, std::span<const int32_t> tokens, std::span<const uint32_t> ids, uint32_t n_used) noexcept override {
+  void observe(uint32_t layer, std::span<const int32_t> tokens, std::span<const uint32_t> ids,
+               uint32_t n_used) noexcept override {
     for (size_t row = 0; row < tokens.size(); ++row) {
       const std::span<const uint32_t> chosen = ids.subspan(row * n_used, n_used);
       float* frequency = frequency_.data() + static_cast<size_t>(layer) * n_experts_;
@@ -109,8 +118,8 @@ class TokenPredictor final : public Predictor {
     }
   }
 
-  // The layers' frequencies, then each place in use: its token, its life, its counts. Little-endian like everything that
-  // Outrider writes; docs/lookahead.md, "The token table's file".
+  // The layers' frequencies, then each place in use: its token, its life, its counts. Little-endian like everything
+  // that Outrider writes; docs/lookahead.md, "The token table's file".
   static constexpr size_t kPlaceHead = sizeof(int32_t) + 1;
   size_t frequencies_bytes() const noexcept { return frequency_.size() * sizeof(float); }
   size_t counts_bytes() const noexcept { return sizeof(Count) * n_layers_ * kTokenExperts; }
@@ -169,7 +178,8 @@ bool TokenPredictor::restore(std::span<const std::byte> state) noexcept {
   std::memcpy(frequency_.data(), state.data(), frequencies_bytes());
   std::ranges::fill(tokens_, -1);
   std::ranges::fill(lives_, uint8_t{0});
-  for (auto rest = state.subspan(frequencies_bytes()); !rest.empty(); rest = rest.subspan(kPlaceHead + counts_bytes())) {
+  for (auto rest = state.subspan(frequencies_bytes()); !rest.empty();
+       rest = rest.subspan(kPlaceHead + counts_bytes())) {
     int32_t token = 0;
     std::memcpy(&token, rest.data(), sizeof token);
     const size_t place = static_cast<size_t>(token) % tokens_.size();
@@ -183,10 +193,12 @@ bool TokenPredictor::restore(std::span<const std::byte> state) noexcept {
 }  // namespace
 
 uint64_t token_predictor_bytes(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint64_t max_bytes) noexcept {
-  return n_places(n_layers, n_experts, n_vocab, max_bytes) * place_bytes(n_layers) + frequency_bytes(n_layers, n_experts);
+  return n_places(n_layers, n_experts, n_vocab, max_bytes) * place_bytes(n_layers) +
+         frequency_bytes(n_layers, n_experts);
 }
 
-std::unique_ptr<Predictor> make_token_predictor(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab, uint64_t max_bytes) {
+std::unique_ptr<Predictor> make_token_predictor(uint32_t n_layers, uint32_t n_experts, uint32_t n_vocab,
+                                                uint64_t max_bytes) {
   return std::make_unique<TokenPredictor>(n_layers, n_experts, n_places(n_layers, n_experts, n_vocab, max_bytes));
 }
 

@@ -25,8 +25,8 @@ uint64_t room_for(const PartSource& part, uint32_t n_experts, DirectMode direct)
 }
 
 bool is_next_to(const PartSource& before, const PartSource& part) noexcept {
-  return part.file_idx == before.file_idx && part.step() == before.step() && part.offset == before.offset + before.n_bytes &&
-         before.n_bytes + part.n_bytes <= part.step();
+  return part.file_idx == before.file_idx && part.step() == before.step() &&
+         part.offset == before.offset + before.n_bytes && before.n_bytes + part.n_bytes <= part.step();
 }
 
 void plan_reads(const LayerSource& source, LayerLayout& layer) noexcept {
@@ -62,7 +62,8 @@ void share_slots(SlabLayout& layout) {
 
 }  // namespace
 
-SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_per_layer, DirectMode direct, SlotPool pool) {
+SlabLayout make_slab_layout(std::span<const LayerSource> layers, uint32_t slots_per_layer, DirectMode direct,
+                            SlotPool pool) {
   SlabLayout layout;
   layout.layers.reserve(layers.size());
   for (const LayerSource& source : layers) {

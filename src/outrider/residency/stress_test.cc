@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // STR-6, for the thread and address sanitizers: several stores work at once on the same files while each is closed and
 // opened again with another number of slots, and passes are dropped with reads under way. A store's number of slots is
-// fixed, so this is what moving the limit of a cache means here. OUTRIDER_STRESS_SECONDS=300 in the environment makes it
-// the bug log's five minutes, with another number of slots every 10 ms; without it, a short run of a fixed length.
+// fixed, so this is what moving the limit of a cache means here. OUTRIDER_STRESS_SECONDS=300 in the environment makes
+// it the bug log's five minutes, with another number of slots every 10 ms; without it, a short run of a fixed length.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -41,14 +41,18 @@ class Worker {
     for (n_stores_ = 0; is_timed ? Clock::now() < end : n_stores_ < 24; ++n_stores_) {
       StoreOptions options;
       options.files = {file_.path()};
-      options.layers = {LayerSource{.n_experts = kExperts, .n_parts = 2,
-                                    .parts = {PartSource{.file_idx = 0, .offset = 5, .n_bytes = kPartBytes},
-                                              PartSource{.file_idx = 0, .offset = 5 + kExperts * kPartBytes, .n_bytes = kPartBytes}}}};
+      options.layers = {LayerSource{
+          .n_experts = kExperts,
+          .n_parts = 2,
+          .parts = {PartSource{.file_idx = 0, .offset = 5, .n_bytes = kPartBytes},
+                    PartSource{.file_idx = 0, .offset = 5 + kExperts * kPartBytes, .n_bytes = kPartBytes}}}};
       options.slots_per_layer = 1 + n_stores_ % kExperts;  // starts small, grows, starts again
       options.io = random_.below(2) == 0 ? IoMode::kUring : IoMode::kThreads;
       options.direct = random_.below(2) == 0 ? DirectMode::kOn : DirectMode::kOff;
       options.policy = random_.below(2) == 0 ? "lru" : "lfu";
-      drive_.set({.n_direct_accepted = random_.below(4) == 0 ? 10 : UINT32_MAX, .shorten = random_.below(2) == 0, .interrupt_every = 5,
+      drive_.set({.n_direct_accepted = random_.below(4) == 0 ? 10 : UINT32_MAX,
+                  .shorten = random_.below(2) == 0,
+                  .interrupt_every = 5,
                   .reorder = true});
       options.faults = &drive_;
       ExpertStore store(options);
@@ -116,7 +120,8 @@ TEST(Residency, ManyStoresOpenedAndClosedAtOnceStayRight) {
     n_all += n;
   }
   if (time.count() > 0) {
-    std::printf("%llu stores, %llu slabs compared\n", static_cast<unsigned long long>(n_stores), static_cast<unsigned long long>(n_all));
+    std::printf("%llu stores, %llu slabs compared\n", static_cast<unsigned long long>(n_stores),
+                static_cast<unsigned long long>(n_all));
   }
 }
 

@@ -30,9 +30,8 @@ struct Geometry {
 
 // Two files, three layers that differ in experts, parts and sizes; nothing lies on a 4 KiB line, and the last expert
 // of each file ends where the file ends.
-inline const Geometry kOdd = {.offset = 1234 + 1,
-                       .n_experts = {16, 9, 16},
-                       .part_bytes = {{2304, 2304, 4608}, {5000, 10007}, {13, 4096, 8193}}};
+inline const Geometry kOdd = {
+    .offset = 1234 + 1, .n_experts = {16, 9, 16}, .part_bytes = {{2304, 2304, 4608}, {5000, 10007}, {13, 4096, 8193}}};
 
 class Model {
  public:
@@ -40,10 +39,14 @@ class Model {
     std::array<uint64_t, 2> end = {geometry.offset, geometry.offset + 77};
     for (size_t layer = 0; layer < geometry.n_experts.size(); ++layer) {
       LayerSource source = {.n_experts = geometry.n_experts[layer],
-                            .n_parts = static_cast<uint32_t>(geometry.part_bytes[layer].size()), .parts = {}};
+                            .n_parts = static_cast<uint32_t>(geometry.part_bytes[layer].size()),
+                            .parts = {}};
       for (uint32_t part = 0; geometry.packed_stride != 0 && part < source.n_parts; ++part) {
         const uint64_t before = part == 0 ? end[0] : source.parts[part - 1].offset + source.parts[part - 1].n_bytes;
-        source.parts[part] = {.file_idx = 0, .offset = before, .n_bytes = geometry.part_bytes[layer][part], .stride = geometry.packed_stride};
+        source.parts[part] = {.file_idx = 0,
+                              .offset = before,
+                              .n_bytes = geometry.part_bytes[layer][part],
+                              .stride = geometry.packed_stride};
       }
       if (geometry.packed_stride != 0) end[0] += geometry.packed_stride * source.n_experts;
       for (uint32_t part = 0; geometry.packed_stride == 0 && part < source.n_parts; ++part) {

@@ -7,10 +7,10 @@ namespace outrider::whatif {
 namespace {
 
 #if defined(__x86_64__)
-constexpr std::array<ArithmeticLoop, 2> kInt8 = {{{Isa::kAvx2, 32 * kAccumulators, int8_loop_avx2},
-                                                  {Isa::kAvx512, 64 * kAccumulators, int8_loop_avx512}}};
-constexpr std::array<ArithmeticLoop, 2> kF32 = {{{Isa::kAvx2, 8 * kAccumulators, f32_loop_avx2},
-                                                 {Isa::kAvx512, 16 * kAccumulators, f32_loop_avx512}}};
+constexpr std::array<ArithmeticLoop, 2> kInt8 = {
+    {{Isa::kAvx2, 32 * kAccumulators, int8_loop_avx2}, {Isa::kAvx512, 64 * kAccumulators, int8_loop_avx512}}};
+constexpr std::array<ArithmeticLoop, 2> kF32 = {
+    {{Isa::kAvx2, 8 * kAccumulators, f32_loop_avx2}, {Isa::kAvx512, 16 * kAccumulators, f32_loop_avx512}}};
 #else
 constexpr std::array<ArithmeticLoop, 0> kInt8 = {};
 constexpr std::array<ArithmeticLoop, 0> kF32 = {};

@@ -12,7 +12,7 @@ namespace outrider::whatif {
 
 struct ArithmeticLoop {
   Isa isa;
-  uint64_t macs_per_round;                 // of one round of the loop
+  uint64_t macs_per_round;                    // of one round of the loop
   uint64_t (*run)(uint64_t rounds) noexcept;  // the value keeps the work alive
 };
 

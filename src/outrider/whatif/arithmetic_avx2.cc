@@ -5,8 +5,8 @@
 
 namespace outrider::whatif {
 
-// The inner loops are unrolled by hand: at -O2 the accumulators would be an array in memory, and that would be measured.
-// Without VNNI a product of bytes is maddubs, madd by ones and add: three instructions.
+// The inner loops are unrolled by hand: at -O2 the accumulators would be an array in memory, and that would be
+// measured. Without VNNI a product of bytes is maddubs, madd by ones and add: three instructions.
 uint64_t int8_loop_avx2(uint64_t rounds) noexcept {
   __m256i acc[kAccumulators];
   for (uint32_t i = 0; i < kAccumulators; ++i) acc[i] = _mm256_set1_epi32(static_cast<int>(i));

@@ -5,7 +5,8 @@
 
 namespace outrider::whatif {
 
-// The inner loops are unrolled by hand: at -O2 the accumulators would be an array in memory, and that would be measured.
+// The inner loops are unrolled by hand: at -O2 the accumulators would be an array in memory, and that would be
+// measured.
 uint64_t int8_loop_avx512(uint64_t rounds) noexcept {
   __m512i acc[kAccumulators];
   for (uint32_t i = 0; i < kAccumulators; ++i) acc[i] = _mm512_set1_epi32(static_cast<int>(i));

@@ -19,7 +19,8 @@ class StepCost {
  public:
   StepCost(const observe::Trace& trace, const Replay& replay, const CostModel& model)
       : trace_(trace), replay_(replay), model_(model) {
-    const double rate = model.link_bytes_per_s > 0 ? std::min(model.drive_bytes_per_s, model.link_bytes_per_s) : model.drive_bytes_per_s;
+    const double rate = model.link_bytes_per_s > 0 ? std::min(model.drive_bytes_per_s, model.link_bytes_per_s)
+                                                   : model.drive_bytes_per_s;
     ms_per_byte_ = 1e3 / rate;
     layer_ms_ = model.floor_ms / static_cast<double>(trace.header().layers.size());
   }

@@ -20,7 +20,8 @@ CostFit fit_cost(std::span<const StepPoint> steps) {
     xy += dx * dy;
     yy += dy * dy;
   }
-  if (xx == 0) fail(ErrorKind::kBadArgument, "all {} steps read {:.0f} bytes: wanted steps that differ", steps.size(), mean_bytes);
+  if (xx == 0)
+    fail(ErrorKind::kBadArgument, "all {} steps read {:.0f} bytes: wanted steps that differ", steps.size(), mean_bytes);
   CostFit fit;
   fit.n_steps = steps.size();
   fit.ms_per_byte = xy / xx;

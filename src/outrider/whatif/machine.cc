@@ -26,9 +26,9 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 }  // namespace
 
-// Four independent sums of 16 bytes, so that loads and not additions are the limit; without prefetches, which bring nothing
-// where there is nothing else to do (two threads on Zen 4, medians of 60 interleaved rounds: 48 GB/s; asking 4 KiB ahead
-// 47; by words of 8 bytes 40, less than the kernels of products reach).
+// Four independent sums of 16 bytes, so that loads and not additions are the limit; without prefetches, which bring
+// nothing where there is nothing else to do (two threads on Zen 4, medians of 60 interleaved rounds: 48 GB/s; asking 4
+// KiB ahead 47; by words of 8 bytes 40, less than the kernels of products reach).
 uint64_t read_bytes(const std::byte* data, uint64_t n_bytes) noexcept {
   typedef uint64_t Pair __attribute__((vector_size(16), aligned(8)));  // NOLINT: the form that GCC takes
   constexpr uint64_t kSums = 4;
@@ -68,7 +68,8 @@ AlignedBuffer drive_probe_memory(uint64_t most_bytes) {
   return memory;
 }
 
-double drive_read_gbps(int fd, uint64_t n_bytes, std::span<std::byte> memory, uint64_t read_bytes, uint32_t depth, double seconds) {
+double drive_read_gbps(int fd, uint64_t n_bytes, std::span<std::byte> memory, uint64_t read_bytes, uint32_t depth,
+                       double seconds) {
   const uint64_t n_places = n_bytes / read_bytes, n_slots = memory.size() / read_bytes;
   if (n_places == 0 || n_slots == 0) return 0;
   depth = static_cast<uint32_t>(std::min<uint64_t>(depth, n_slots));
@@ -92,7 +93,8 @@ double drive_read_gbps(int fd, uint64_t n_bytes, std::span<std::byte> memory, ui
   return static_cast<double>(total.load()) / 1e9 / seconds_since(start);
 }
 
-DriveReadings::DriveReadings(const std::string& path, uint64_t read_bytes, uint32_t depth, uint64_t most_bytes_of_memory)
+DriveReadings::DriveReadings(const std::string& path, uint64_t read_bytes, uint32_t depth,
+                             uint64_t most_bytes_of_memory)
     : fd_(open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC)),
       read_bytes_(align_up(read_bytes, 4096)),
       depth_(depth),
@@ -106,7 +108,8 @@ DriveReadings::~DriveReadings() {
 }
 
 double DriveReadings::take() {
-  const double gbps = fd_ < 0 ? 0 : drive_read_gbps(fd_, n_bytes_, {memory_.data(), memory_.size()}, read_bytes_, depth_, 0.4);
+  const double gbps =
+      fd_ < 0 ? 0 : drive_read_gbps(fd_, n_bytes_, {memory_.data(), memory_.size()}, read_bytes_, depth_, 0.4);
   best_gbps_ = std::max(best_gbps_, gbps);
   least_gbps_ = n_readings_++ == 0 ? gbps : std::min(least_gbps_, gbps);
   return gbps;

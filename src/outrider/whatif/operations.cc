@@ -28,7 +28,9 @@ constexpr uint32_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
 constexpr uint32_t kRoutedExperts = 128, kRoutedUsed = 8, kLogits = 32768;
 constexpr std::array<KvType, 3> kKvTypes = {KvType::kF16, KvType::kF32, KvType::kQ8_0};
 
-double ns_since(Clock::time_point start) { return std::chrono::duration<double, std::nano>(Clock::now() - start).count(); }
+double ns_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
+}
 
 // Of one call: the median of three readings of 4 ms, after a call that only warms up; of the slowest kernels that call.
 template <typename Work>
@@ -53,10 +55,15 @@ double ns_of(const Work& work) {
 
 struct Activations {
   Activations(uint32_t n_rows, uint32_t k)
-      : f32(uint64_t{n_rows} * k), d(f32.size() / 32), sum32(f32.size() / 32), sum16(f32.size() / 16), q(f32.size(), "q") {
+      : f32(uint64_t{n_rows} * k),
+        d(f32.size() / 32),
+        sum32(f32.size() / 32),
+        sum16(f32.size() / 16),
+        q(f32.size(), "q") {
     Random random(k);
     for (float& x : f32) x = random.uniform(-1.0F, 1.0F);
-    rows = {.f32 = f32.data(), .q = q.as<int8_t>(), .d = d.data(), .sum32 = sum32.data(), .sum16 = sum16.data(), .k = k};
+    rows = {
+        .f32 = f32.data(), .q = q.as<int8_t>(), .d = d.data(), .sum32 = sum32.data(), .sum16 = sum16.data(), .k = k};
   }
   std::vector<float> f32, d;
   std::vector<int32_t> sum32;
@@ -85,7 +92,8 @@ class Stopwatch {
     for (uint64_t i = 0; i < kPattern; ++i) weights_.data()[i] = static_cast<std::byte>(0x30 + random.next_u64() % 12);
     for (uint64_t at = kPattern; at < weights_.size(); at += kPattern)
       std::memcpy(weights_.data() + at, weights_.data(), std::min(kPattern, weights_.size() - at));
-    for (uint32_t pair = 0; pair < kMostPairs; ++pair) pair_row_.push_back(static_cast<uint32_t>(random.below(kMostTokens)));
+    for (uint32_t pair = 0; pair < kMostPairs; ++pair)
+      pair_row_.push_back(static_cast<uint32_t>(random.below(kMostTokens)));
     device_.quantize(x_.rows, kMostTokens);
   }
 
@@ -94,17 +102,18 @@ class Stopwatch {
     const uint64_t bytes = expert_bytes(type, kD, kFf);
     const auto elems = static_cast<double>(3ULL * kD * kFf);
     const auto n_row_experts = static_cast<uint32_t>(std::clamp<uint64_t>(weights_.size() / bytes, 1, kRowExperts));
-    rates.row_gbps = static_cast<double>(n_row_experts * bytes) / ns_of([&] { experts(type, n_row_experts, 1, kD, kFf); });
+    rates.row_gbps =
+        static_cast<double>(n_row_experts * bytes) / ns_of([&] { experts(type, n_row_experts, 1, kD, kFf); });
     for (size_t i = 0; i < kExpertTokens.size(); ++i) {
       const double macs = elems * kTileExperts * kExpertTokens[i];
       rates.expert_gmacs[i] = macs / ns_of([&] { experts(type, kTileExperts, kExpertTokens[i], kD, kFf); });
     }
     engine::DeviceLinear dense = {.w = matrix(type, kD, kD), .bias = nullptr, .scale = 1};
     rates.dense_gmacs = static_cast<double>(kD) * kD * kDenseTokens / ns_of([&] {
-      dense.w.data = take(dense.w.row_bytes * kD);
-      const engine::LinearOp op = {&dense, out_.data()};
-      device_.linear({&op, 1}, x_.rows, kDenseTokens);
-    });
+                          dense.w.data = take(dense.w.row_bytes * kD);
+                          const engine::LinearOp op = {&dense, out_.data()};
+                          device_.linear({&op, 1}, x_.rows, kDenseTokens);
+                        });
     return rates;
   }
 
@@ -118,12 +127,13 @@ class Stopwatch {
     return rates;
   }
 
-  // What a product of small matrices takes beyond its bytes: threads woken and waited for, activations that go from core to
-  // core, the first lines of each matrix.
+  // What a product of small matrices takes beyond its bytes: threads woken and waited for, activations that go from
+  // core to core, the first lines of each matrix.
   double fork_ns() {
     constexpr TensorType kType = TensorType::kQ8_0;
     constexpr uint32_t kSmallD = 512, kSmallFf = 64, kForks = 3;
-    const uint64_t large_bytes = kRowExperts * expert_bytes(kType, kD, kFf), small_bytes = kRowExperts * expert_bytes(kType, kSmallD, kSmallFf);
+    const uint64_t large_bytes = kRowExperts * expert_bytes(kType, kD, kFf),
+                   small_bytes = kRowExperts * expert_bytes(kType, kSmallD, kSmallFf);
     const double ns_a_byte = ns_of([&] { experts(kType, kRowExperts, 1, kD, kFf); }) / static_cast<double>(large_bytes);
     const double ns = ns_of([&] { experts(kType, kRowExperts, 1, kSmallD, kSmallFf); });
     return std::max(0.0, ns - ns_a_byte * static_cast<double>(small_bytes)) / kForks;
@@ -132,20 +142,37 @@ class Stopwatch {
   void small_costs(OperationRates& rates) {
     const std::vector<float> ones(kD, 1.0F);
     rates.norm_ns = ns_of([&] {
-      device_.norm({.x = x_.f32.data(), .weight = ones.data(), .eps = 1e-6F, .n_rows = 1, .quantize = true, .y = norm_.rows});
-    }) / kD;
+                      device_.norm({.x = x_.f32.data(),
+                                    .weight = ones.data(),
+                                    .eps = 1e-6F,
+                                    .n_rows = 1,
+                                    .quantize = true,
+                                    .y = norm_.rows});
+                    }) /
+                    kD;
     std::array<uint32_t, kRoutedUsed> ids = {}, pairs = {};
     std::array<float, kRoutedUsed> chosen = {};
     std::vector<float> sum(kD), row(kD);
     for (uint32_t i = 0; i < kRoutedUsed; ++i) pairs[i] = i;
     rates.combine_ns = ns_of([&] {
-      device_.combine({.x = row.data(), .expert_out = x_.f32.data(), .pair_of = pairs.data(), .weights = chosen.data(),
-                       .sum = sum.data(), .n_rows = 1, .n_used = kRoutedUsed, .d_model = kD});
-    }) / (kRoutedUsed * kD);
+                         device_.combine({.x = row.data(),
+                                          .expert_out = x_.f32.data(),
+                                          .pair_of = pairs.data(),
+                                          .weights = chosen.data(),
+                                          .sum = sum.data(),
+                                          .n_rows = 1,
+                                          .n_used = kRoutedUsed,
+                                          .d_model = kD});
+                       }) /
+                       (kRoutedUsed * kD);
     rates.route_ns = ns_of([&] {
-      device_.route({.spec = {.n_experts = kRoutedExperts, .n_used = kRoutedUsed, .normalize = true},
-                     .logits = x_.f32.data(), .n_rows = 1, .ids = ids.data(), .weights = chosen.data()});
-    }) / kRoutedExperts;
+                       device_.route({.spec = {.n_experts = kRoutedExperts, .n_used = kRoutedUsed, .normalize = true},
+                                      .logits = x_.f32.data(),
+                                      .n_rows = 1,
+                                      .ids = ids.data(),
+                                      .weights = chosen.data()});
+                     }) /
+                     kRoutedExperts;
     engine::SamplerOptions options;
     options.seed = 1;
     engine::Sampler sampler(options, kLogits);
@@ -179,10 +206,17 @@ class Stopwatch {
     for (uint32_t i = 0; i < n_experts; ++i) {
       const std::byte* slab = take(expert_bytes(type, d, ff));
       jobs[i] = {.slab = {.expert = i, .slot_idx = i, .parts = {slab, slab + in_bytes, slab + 2 * in_bytes}},
-                 .pair_begin = i * n_tokens, .n_pairs = n_tokens, .scratch_begin = i * n_tokens};
+                 .pair_begin = i * n_tokens,
+                 .n_pairs = n_tokens,
+                 .scratch_begin = i * n_tokens};
     }
-    device_.experts({.shape = &shape, .jobs = {jobs.data(), n_experts}, .x = x, .pair_row = pair_row_.data(),
-                     .hidden = hidden, .up = up_.data(), .out = out_.data()});
+    device_.experts({.shape = &shape,
+                     .jobs = {jobs.data(), n_experts},
+                     .x = x,
+                     .pair_row = pair_row_.data(),
+                     .hidden = hidden,
+                     .up = up_.data(),
+                     .out = out_.data()});
   }
 
   // n_rows tokens, the last of which sees `context` positions.
@@ -190,8 +224,13 @@ class Stopwatch {
     const uint64_t row_bytes = kernels::kv_row_bytes(type, kHeadDim), head_bytes = row_bytes * context;
     // Only read; the device's view is one for storing, too.
     auto* k = const_cast<std::byte*>(take(2 * head_bytes * kKvHeads));
-    const engine::KvLayer kv = {.k = k, .v = k + head_bytes * kKvHeads, .k_head_stride = head_bytes, .v_head_stride = head_bytes,
-                                .k_row_bytes = row_bytes, .v_row_bytes = row_bytes, .type = type};
+    const engine::KvLayer kv = {.k = k,
+                                .v = k + head_bytes * kKvHeads,
+                                .k_head_stride = head_bytes,
+                                .v_head_stride = head_bytes,
+                                .k_row_bytes = row_bytes,
+                                .v_row_bytes = row_bytes,
+                                .type = type};
     std::vector<engine::RowPlace> places;
     for (uint32_t row = 0; row < n_rows; ++row) places.push_back({.sequence = 0, .position = context - n_rows + row});
     device_.attention({kHeads, kKvHeads, kHeadDim, kHeadDim, 0.1F}, x_.f32.data(), kv, places, out_.data());
@@ -224,12 +263,14 @@ double ProductRates::gmacs(double n_tokens, bool is_dense) const noexcept {
 }
 
 const ProductRates* OperationRates::product(TensorType type) const noexcept {
-  const auto found = std::find_if(products.begin(), products.end(), [&](const ProductRates& r) { return r.type == type; });
+  const auto found =
+      std::find_if(products.begin(), products.end(), [&](const ProductRates& r) { return r.type == type; });
   return found != products.end() ? &*found : nullptr;
 }
 
 const AttentionRates* OperationRates::attention_of(KvType type) const noexcept {
-  const auto found = std::find_if(attention.begin(), attention.end(), [&](const AttentionRates& r) { return r.kv_type == type; });
+  const auto found =
+      std::find_if(attention.begin(), attention.end(), [&](const AttentionRates& r) { return r.kv_type == type; });
   return found != attention.end() ? &*found : nullptr;
 }
 

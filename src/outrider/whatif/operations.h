@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the engine's own operations reach on this machine, timed for some milliseconds each through the engine's device:
-// products by weight type, attention, and what a token costs beside them. Expected speeds are sums of such times, so they
-// hold for any model of these types, whatever the peaks are that bound it.
-// Threads: one caller.
+// products by weight type, attention, and what a token costs beside them. Expected speeds are sums of such times, so
+// they hold for any model of these types, whatever the peaks are that bound it. Threads: one caller.
 #pragma once
 
 #include <array>
@@ -23,9 +22,10 @@ inline constexpr uint32_t kDenseTokens = 256;
 // Of all threads. Weights come from memory.
 struct ProductRates {
   format::TensorType type = format::TensorType::kF32;
-  double row_gbps = 0;                                  // one token, weights of its experts read
-  std::array<double, kExpertTokens.size()> expert_gmacs = {};  // at kExpertTokens: multiply-adds per nanosecond, SwiGLU included
-  double dense_gmacs = 0;                               // at kDenseTokens, one matrix
+  double row_gbps = 0;  // one token, weights of its experts read
+  std::array<double, kExpertTokens.size()> expert_gmacs =
+      {};                  // at kExpertTokens: multiply-adds per nanosecond, SwiGLU included
+  double dense_gmacs = 0;  // at kDenseTokens, one matrix
   // At any number of tokens of each expert, or of a matrix that all tokens share. 0 when nothing was measured.
   double gmacs(double n_tokens, bool is_dense) const noexcept;
 };
@@ -53,8 +53,8 @@ std::vector<format::TensorType> weight_types();
 
 // Takes about 0.1 s a type, more where kernels are slow, and 128 MiB or `most_bytes` if that is less (at least 32 MiB).
 // `step` is called n_operation_steps() times.
-OperationRates measure_operations(uint32_t n_threads, Isa isa, uint64_t most_bytes, std::span<const format::TensorType> types,
-                                  const std::function<void()>& step);
+OperationRates measure_operations(uint32_t n_threads, Isa isa, uint64_t most_bytes,
+                                  std::span<const format::TensorType> types, const std::function<void()>& step);
 uint64_t n_operation_steps(std::span<const format::TensorType> types) noexcept;
 
 }  // namespace outrider::whatif

@@ -15,8 +15,8 @@ namespace outrider::whatif {
 namespace {
 
 // Code, stacks, tokenizer tables, I/O buffers and the directory of tensors: what the process holds besides the engine's
-// own allocations. Measured 2026-11-29 (resident set less the other lines): 10.5 MiB with 16,384 tokens and as many merges,
-// 24.6 MiB with 151,936 tokens without merges; 151,387 merges beside them take 13.7 MiB more.
+// own allocations. Measured 2026-11-29 (resident set less the other lines): 10.5 MiB with 16,384 tokens and as many
+// merges, 24.6 MiB with 151,936 tokens without merges; 151,387 merges beside them take 13.7 MiB more.
 uint64_t program_bytes(const model::Model& model) {
   constexpr uint64_t kBase = 15ULL << 19;
   constexpr uint64_t kPerToken = 122, kPerMerge = 100, kPerTensor = 512;
@@ -67,23 +67,32 @@ uint32_t requested_slots(const model::Model& model, const engine::EngineOptions&
     case CacheRequest::Kind::kBytes: {
       const auto layers = engine::expert_sources(model);
       wanted = most_slots(1, high, [&](uint32_t n) {
-        return static_cast<double>(residency::ExpertStore::arena_bytes_for(layers, n, options.direct, options.slot_pool)) <= request.value;
+        return static_cast<double>(residency::ExpertStore::arena_bytes_for(layers, n, options.direct,
+                                                                           options.slot_pool)) <= request.value;
       });
       if (wanted < low) {
         fail(ErrorKind::kBadArgument, "--expert-cache {}: too small, this model needs at least {} ({} slots per layer)",
-             request.text, format_bytes(residency::ExpertStore::arena_bytes_for(layers, low, options.direct, options.slot_pool)), low);
+             request.text,
+             format_bytes(residency::ExpertStore::arena_bytes_for(layers, low, options.direct, options.slot_pool)),
+             low);
       }
       return static_cast<uint32_t>(wanted);
     }
-    case CacheRequest::Kind::kSlots: wanted = request.value; break;
-    case CacheRequest::Kind::kShare: wanted = std::floor(request.value / 100 * high); break;
+    case CacheRequest::Kind::kSlots:
+      wanted = request.value;
+      break;
+    case CacheRequest::Kind::kShare:
+      wanted = std::floor(request.value / 100 * high);
+      break;
   }
   if (wanted < low) {
-    fail(ErrorKind::kBadArgument, "--expert-cache {}: too small, this model needs at least {}s ({:.3g}%): {} experts a token",
-         request.text, low, std::ceil(1000.0 * low / high) / 10, low);
+    fail(ErrorKind::kBadArgument,
+         "--expert-cache {}: too small, this model needs at least {}s ({:.3g}%): {} experts a token", request.text, low,
+         std::ceil(1000.0 * low / high) / 10, low);
   }
   if (wanted > high) {
-    plan.notes.push_back(fmt::format("--expert-cache {} is more than all {} experts of a layer: all are resident", request.text, high));
+    plan.notes.push_back(
+        fmt::format("--expert-cache {} is more than all {} experts of a layer: all are resident", request.text, high));
     return high;
   }
   return static_cast<uint32_t>(wanted);
@@ -100,7 +109,8 @@ class Chooser {
 
   engine::EngineOptions choose(EmbeddingPlace embedding) const {
     engine::EngineOptions chosen = with(false, options_.chunk != 0 ? options_.chunk : kUsualChunk);
-    chosen.embedding_on_drive = embedding == EmbeddingPlace::kDrive || (embedding == EmbeddingPlace::kAuto && drive_is_better(chosen));
+    chosen.embedding_on_drive =
+        embedding == EmbeddingPlace::kDrive || (embedding == EmbeddingPlace::kAuto && drive_is_better(chosen));
     if (options_.chunk == 0) chosen.chunk = choose_chunk(chosen.embedding_on_drive);
     return chosen;
   }
@@ -119,7 +129,9 @@ class Chooser {
     return options;
   }
   bool is_auto() const noexcept { return request_.kind == CacheRequest::Kind::kAuto; }
-  uint64_t bytes(const engine::EngineOptions& options, uint32_t slots) const { return sum(lines_for(model_, options, slots)); }
+  uint64_t bytes(const engine::EngineOptions& options, uint32_t slots) const {
+    return sum(lines_for(model_, options, slots));
+  }
   // The slots that must fit, at least.
   uint32_t asked_slots(const engine::EngineOptions& options) const {
     if (limits_.all_slots == 0) return 0;
@@ -154,7 +166,8 @@ class Chooser {
     if (!is_auto() || limits_.all_slots == 0) return true;
     // What experts and buffers share, and what the buffers take of it beyond those of one row.
     const uint64_t buffers = needed - bytes(with(options.embedding_on_drive, 1), limits_.minimum_slots);
-    const uint64_t cache = residency::ExpertStore::arena_bytes_for(engine::expert_sources(model_), limits_.minimum_slots, options.direct, options.slot_pool);
+    const uint64_t cache = residency::ExpertStore::arena_bytes_for(
+        engine::expert_sources(model_), limits_.minimum_slots, options.direct, options.slot_pool);
     return bytes(options, limits_.all_slots) <= usable_ || buffers <= (usable_ - needed + buffers + cache) / 8;
   }
 
@@ -163,7 +176,9 @@ class Chooser {
     if (rates_.drive_gbps <= 0 || limits_.all_slots == 0) return {};
     Plan scratch = limits_;
     const uint32_t slots = requested_slots(model_, options, request_, usable_, scratch);
-    return predict(work, rates_, {.miss_rate = uniform_miss_rate(work, slots), .chunk = engine::resolve(model_, options).chunk}).prefill;
+    return predict(work, rates_,
+                   {.miss_rate = uniform_miss_rate(work, slots), .chunk = engine::resolve(model_, options).chunk})
+        .prefill;
   }
 
   const model::Model& model_;
@@ -180,8 +195,8 @@ CacheRequest parse_cache_request(std::string_view text, const char* option) {
   CacheRequest request;
   request.text = std::string(text);
   const auto refuse = [&]() {
-    fail(ErrorKind::kBadArgument, "{} {}: wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)",
-         option, printable(text));
+    fail(ErrorKind::kBadArgument, "{} {}: wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)", option,
+         printable(text));
   };
   if (text == "auto") return request;
   if (text.empty()) refuse();
@@ -197,8 +212,8 @@ CacheRequest parse_cache_request(std::string_view text, const char* option) {
   if (!bytes) refuse();
   // "16" can only be meant otherwise: no cache is that small, and no layer has that many experts.
   if (*bytes < 65'536 && text.find_first_not_of("0123456789") == std::string_view::npos) {
-    fail(ErrorKind::kBadArgument, "{} {}: wanted a unit: {}s (slots per layer), {}% (a share) or {}GiB (a size)", option, text, text,
-         text, text);
+    fail(ErrorKind::kBadArgument, "{} {}: wanted a unit: {}s (slots per layer), {}% (a share) or {}GiB (a size)",
+         option, text, text, text, text);
   }
   request.kind = CacheRequest::Kind::kBytes;
   request.value = static_cast<double>(*bytes);
@@ -220,7 +235,9 @@ Plan make_plan(const model::Model& model, engine::EngineOptions options, const C
     plan.all_slots = model.spec.router.n_experts;
   }
   if (embedding == EmbeddingPlace::kDrive && !engine::embedding_can_stay_on_drive(model)) {
-    fail(ErrorKind::kBadArgument, "--embedding drive: the head of this model uses the token embedding, so it must be resident; wanted auto or ram");
+    fail(ErrorKind::kBadArgument,
+         "--embedding drive: the head of this model uses the token embedding, so it must be resident; wanted auto or "
+         "ram");
   }
   plan.is_chunk_chosen = options.chunk == 0;
   const Chooser chooser(model, options, request, usable, plan, rates);
@@ -233,7 +250,8 @@ Plan make_plan(const model::Model& model, engine::EngineOptions options, const C
   plan.minimum_bytes = sum(lines_for(model, chooser.smallest(embedding), plan.minimum_slots));
   plan.everything_bytes = sum(lines_for(model, chooser.largest(embedding), plan.all_slots));
   if (plan.total_bytes > usable) {
-    fail(ErrorKind::kOutOfMemory, "the plan needs {} but {} may be taken ({} left by {}, less {} kept free); the smallest plan needs {}",
+    fail(ErrorKind::kOutOfMemory,
+         "the plan needs {} but {} may be taken ({} left by {}, less {} kept free); the smallest plan needs {}",
          format_bytes(plan.total_bytes), format_bytes(usable), format_bytes(budget.available_bytes), budget.ruled_by,
          format_bytes(plan.margin_bytes), format_bytes(plan.minimum_bytes));
   }

@@ -29,8 +29,9 @@ TEST(CacheRequest, EveryFormIsRead) {
 
 TEST(CacheRequest, BadFormsAreToldWithTheGoodOnes) {
   for (const char* bad : {"", "s", "%", "-1s", "1.5s", "nans", "lots", "5 apples", "1e99%"}) {
-    EXPECT_EQ(message_of([&] { parse_cache_request(bad); }),
-              "--expert-cache " + std::string(bad) + ": wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)");
+    EXPECT_EQ(
+        message_of([&] { parse_cache_request(bad); }),
+        "--expert-cache " + std::string(bad) + ": wanted auto, a size (2GiB), slots per layer (48s) or a share (25%)");
   }
   EXPECT_EQ(message_of([] { parse_cache_request("65535", "--cache"); }),
             "--cache 65535: wanted a unit: 65535s (slots per layer), 65535% (a share) or 65535GiB (a size)");
@@ -78,7 +79,8 @@ TEST_F(PlanTest, AutoShrinksTheCacheFirstAndStaysInTheBudget) {
 TEST_F(PlanTest, TooSmallIsRefusedWithTheMinimum) {
   EXPECT_EQ(message_of([&] { plan("3s"); }),
             "--expert-cache 3s: too small, this model needs at least 4s (12.5%): 4 experts a token");
-  EXPECT_EQ(message_of([&] { plan("64KiB"); }).rfind("--expert-cache 64KiB: too small, this model needs at least ", 0), 0U);
+  EXPECT_EQ(message_of([&] { plan("64KiB"); }).rfind("--expert-cache 64KiB: too small, this model needs at least ", 0),
+            0U);
   EXPECT_EQ(plan("4s").slots_per_layer, 4U);
 }
 
@@ -170,8 +172,9 @@ TEST_F(TightPlanTest, AnEmbeddingThatIsTheHeadCannotStayOnTheDrive) {
   tiny.tied = true;
   test::write_tiny_model(tiny, path_);
   model_ = model::open(path_);
-  EXPECT_EQ(message_of([&] { tight("auto", EmbeddingPlace::kDrive); }),
-            "--embedding drive: the head of this model uses the token embedding, so it must be resident; wanted auto or ram");
+  EXPECT_EQ(
+      message_of([&] { tight("auto", EmbeddingPlace::kDrive); }),
+      "--embedding drive: the head of this model uses the token embedding, so it must be resident; wanted auto or ram");
   EXPECT_FALSE(tight("auto").embedding_on_drive);
 }
 

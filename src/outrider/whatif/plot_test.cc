@@ -38,7 +38,8 @@ TEST(Plot, AllAreWellFormed) {
     replays.push_back(replay_belady(trace, slots));
   }
   const std::vector<StepPoint> steps = {{0, 1}, {1e6, 2}, {2e6, 3.5}};
-  const std::vector<Plot> plots = {plot_miss_curves(replays), plot_heat_map(summarize(trace)), plot_working_set(summarize(trace)), plot_fit(steps, fit_cost(steps))};
+  const std::vector<Plot> plots = {plot_miss_curves(replays), plot_heat_map(summarize(trace)),
+                                   plot_working_set(summarize(trace)), plot_fit(steps, fit_cost(steps))};
   for (const Plot& plot : plots) expect_well_formed(svg_file({&plot, 1}));
   expect_well_formed(svg_file(plots));
   EXPECT_NE(svg_file(plots).find("belady (bound)"), std::string::npos);

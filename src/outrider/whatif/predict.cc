@@ -11,8 +11,8 @@ namespace outrider::whatif {
 namespace {
 
 constexpr double kDramShare = 0.80, kDriveShare = 0.90, kArithmeticShare = 0.60;  // what is expected of a peak
-// Of the drive, in prefill: a layer's first reads and last products overlap with nothing, and reading takes processor time
-// (measured: docs/performance.md, "The plan against a run").
+// Of the drive, in prefill: a layer's first reads and last products overlap with nothing, and reading takes processor
+// time (measured: docs/performance.md, "The plan against a run").
 constexpr double kPrefillDriveShare = 0.75;
 
 double elems(const model::Linear& linear) noexcept { return static_cast<double>(linear.n_rows) * linear.k; }
@@ -46,7 +46,8 @@ Speed speed_of(const Amounts& of, const MachineRates& rates) noexcept {
 }
 
 // Expected time of products with weights of one type, of n_tokens each, n_macs in all.
-double products_ns(const TypeWork& work, double n_macs, double n_tokens, bool is_dense, const MachineRates& rates) noexcept {
+double products_ns(const TypeWork& work, double n_macs, double n_tokens, bool is_dense,
+                   const MachineRates& rates) noexcept {
   const ProductRates* timed = rates.operations.product(work.type);
   if (timed != nullptr) return ns(n_macs, timed->gmacs(n_tokens, is_dense));
   return std::max(ns(work.bytes(n_macs / n_tokens), kDramShare * rates.dram_gbps),
@@ -66,16 +67,17 @@ double beside_products_ns(const ModelWork& work, const MachineRates& rates, doub
   return sum + ns(n_positions * work.attention_macs, n_tokens > 1 ? attention->rows_gmacs : attention->row_gmacs);
 }
 
-Speed pass_speed(const ModelWork& work, const MachineRates& rates, double n_tokens, double n_touched, double missed_bytes,
-                 double context) noexcept {
+Speed pass_speed(const ModelWork& work, const MachineRates& rates, double n_tokens, double n_touched,
+                 double missed_bytes, double context) noexcept {
   // One row's products wait for memory, not for arithmetic.
   const bool is_one = n_tokens <= 1;
   const double kv_bytes = work.kv_bytes * (context + n_tokens);
-  Amounts of = {.n_tokens = n_tokens,
-                .bytes = work.dense_bytes + kv_bytes + work.used_expert_bytes * (work.n_used > 0 ? n_touched / work.n_used : 0),
-                .macs = is_one ? 0 : n_tokens * work.macs,
-                .drive_bytes = missed_bytes,
-                .dense_ns = beside_products_ns(work, rates, n_tokens, context)};
+  Amounts of = {
+      .n_tokens = n_tokens,
+      .bytes = work.dense_bytes + kv_bytes + work.used_expert_bytes * (work.n_used > 0 ? n_touched / work.n_used : 0),
+      .macs = is_one ? 0 : n_tokens * work.macs,
+      .drive_bytes = missed_bytes,
+      .dense_ns = beside_products_ns(work, rates, n_tokens, context)};
   const double tokens_an_expert = n_touched > 0 ? std::max(1.0, n_tokens * work.n_used / n_touched) : 1;
   for (const TypeWork& type : work.types) {
     of.dense_ns += products_ns(type, n_tokens * type.dense_macs, n_tokens, true, rates) +
@@ -85,11 +87,12 @@ Speed pass_speed(const ModelWork& work, const MachineRates& rates, double n_toke
   return speed_of(of, rates);
 }
 
-// Things that a layer does beside products, and the times that it hands the products of small experts to all threads. Other
-// forks take 0.2 to 2.6 us where those take 16 to 22 (measured), since one matrix is read in order.
+// Things that a layer does beside products, and the times that it hands the products of small experts to all threads.
+// Other forks take 0.2 to 2.6 us where those take 16 to 22 (measured), since one matrix is read in order.
 void add_layer(const model::Model& model, const model::Layer& layer, ModelWork& work) {
   const model::ModelSpec& spec = model.spec;
-  const double q_width = static_cast<double>(spec.n_heads) * spec.dk, kv_width = static_cast<double>(spec.n_kv_heads) * spec.dk;
+  const double q_width = static_cast<double>(spec.n_heads) * spec.dk,
+               kv_width = static_cast<double>(spec.n_kv_heads) * spec.dk;
   // Two norms of the state; q and k by head; the attention's output quantised; two sums.
   work.norm_elems += 2.0 * spec.d_model + 2 * q_width + kv_width;
   work.combined_elems += 2.0 * spec.d_model;
@@ -148,8 +151,9 @@ ModelWork model_work(const model::Model& model, kernels::KvType kv_type) {
   work.dense_bytes += bytes(model.head);
   of_type(model.head.weight->type).head_macs += elems(model.head);
   work.attention_macs = static_cast<double>(spec.n_layers) * spec.n_heads * (spec.dk + spec.dv);
-  work.kv_bytes = static_cast<double>(spec.n_layers) * spec.n_kv_heads *
-                  static_cast<double>(kernels::kv_row_bytes(kv_type, spec.dk) + kernels::kv_row_bytes(kv_type, spec.dv));
+  work.kv_bytes =
+      static_cast<double>(spec.n_layers) * spec.n_kv_heads *
+      static_cast<double>(kernels::kv_row_bytes(kv_type, spec.dk) + kernels::kv_row_bytes(kv_type, spec.dv));
   if (model.n_moe_layers() > 0) {
     work.n_experts = model.spec.router.n_experts;
     work.n_used = model.spec.router.n_used;

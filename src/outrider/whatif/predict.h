@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expected speed of a model on a machine. Stated in full, so that it can be disputed:
-//   miss rate m   measured (a replayed trace) or, without one, that of uniform routing, 1 - slots / experts: the worst case
-//   bound         decode: ns a token = max(dense + used experts + KV bytes / DRAM, m * used expert bytes / drive)
+//   miss rate m   measured (a replayed trace) or, without one, that of uniform routing, 1 - slots / experts: the worst
+//   case bound         decode: ns a token = max(dense + used experts + KV bytes / DRAM, m * used expert bytes / drive)
 //                 prefill: a chunk of C tokens touches E (1 - (1 - k / E)^C) of E experts a layer, k a token;
-//                 ns a chunk = max(C * MACs / int8 rate of all cores, dense + touched bytes / DRAM, m * touched bytes / drive)
-//   expected      dense parts + max(experts' products, missed bytes / 90 % of the drive, 75 % in prefill), since only experts are computed
-//                 while a layer's are read. Products go at the rates that the probe timed for their weight types, one token
-//                 from memory, a chunk by tokens an expert; dense parts are products, attention, norms, the router's choice,
-//                 sums of experts, forks, and in decode the head and the sampler. A type that was not timed goes at 80 % of
-//                 DRAM and 60 % of the int8 rate.
+//                 ns a chunk = max(C * MACs / int8 rate of all cores, dense + touched bytes / DRAM, m * touched bytes /
+//                 drive)
+//   expected      dense parts + max(experts' products, missed bytes / 90 % of the drive, 75 % in prefill), since only
+//   experts are computed
+//                 while a layer's are read. Products go at the rates that the probe timed for their weight types, one
+//                 token from memory, a chunk by tokens an expert; dense parts are products, attention, norms, the
+//                 router's choice, sums of experts, forks, and in decode the head and the sampler. A type that was not
+//                 timed goes at 80 % of DRAM and 60 % of the int8 rate.
 // What look-ahead hides is left out.
 // Threads: pure functions.
 #pragma once
@@ -27,7 +29,7 @@ struct MachineRates {
   double dram_gbps = 0, drive_gbps = 0;  // bytes per nanosecond
   double int8_gmacs = 0;                 // all threads
   uint32_t n_threads = 1;
-  OperationRates operations = {};        // of n_threads
+  OperationRates operations = {};  // of n_threads
 };
 
 // Products with weights of one type.
@@ -42,16 +44,16 @@ struct ModelWork {
   double dense_bytes = 0;        // resident weights read
   double used_expert_bytes = 0;  // of the experts of one token, all layers
   double all_expert_bytes = 0;
-  double kv_bytes = 0;           // a position of the context
-  double macs = 0;               // the head left out: prefill runs it once
-  double expert_macs = 0;        // of them
+  double kv_bytes = 0;                 // a position of the context
+  double macs = 0;                     // the head left out: prefill runs it once
+  double expert_macs = 0;              // of them
   uint32_t n_experts = 0, n_used = 0;  // 0: a dense model
   std::vector<TypeWork> types;
   kernels::KvType kv_type = kernels::KvType::kF16;
-  double attention_macs = 0;                                    // a position of the context
+  double attention_macs = 0;                                      // a position of the context
   double norm_elems = 0, combined_elems = 0, routed_experts = 0;  // all layers
   double n_logits = 0;
-  double n_forks = 0;            // a pass
+  double n_forks = 0;  // a pass
 };
 
 // Reads the directory only.
@@ -75,8 +77,8 @@ double touched_expert_bytes(const ModelWork& work, double n_tokens) noexcept;
 // 1 - slots / experts; 0 in a dense model.
 double uniform_miss_rate(const ModelWork& work, uint32_t slots) noexcept;
 
-// Of a pass: `chunk` tokens of prefill, or one of decode, after `context` others. A rate of 0 counts as unknown and never
-// bounds.
+// Of a pass: `chunk` tokens of prefill, or one of decode, after `context` others. A rate of 0 counts as unknown and
+// never bounds.
 struct PassShape {
   double miss_rate = 0;
   uint32_t chunk = 0, context = 0;

@@ -15,14 +15,15 @@ namespace {
 // Made-up: 1 GB dense, 800 experts' worth 8 GB, a tenth of them used by a token.
 // q8_0: 34 bytes for 32 weights.
 constexpr double kWeights = 32e9 / 34;
-const ModelWork kWork = {.dense_bytes = 1e9,
-                         .used_expert_bytes = 0.8e9,
-                         .all_expert_bytes = 8e9,
-                         .macs = 1.8 * kWeights,
-                         .expert_macs = 0.8 * kWeights,
-                         .n_experts = 100,
-                         .n_used = 10,
-                         .types = {{.type = format::TensorType::kQ8_0, .dense_macs = kWeights, .expert_macs = 0.8 * kWeights}}};
+const ModelWork kWork = {
+    .dense_bytes = 1e9,
+    .used_expert_bytes = 0.8e9,
+    .all_expert_bytes = 8e9,
+    .macs = 1.8 * kWeights,
+    .expert_macs = 0.8 * kWeights,
+    .n_experts = 100,
+    .n_used = 10,
+    .types = {{.type = format::TensorType::kQ8_0, .dense_macs = kWeights, .expert_macs = 0.8 * kWeights}}};
 const MachineRates kRates = {.dram_gbps = 90, .drive_gbps = 2, .int8_gmacs = 500};
 
 Prediction predict(const ModelWork& work, const MachineRates& rates, double miss_rate, uint32_t chunk) {
@@ -75,7 +76,8 @@ TEST(Predict, WhatIsNoProductCountsByThreadsAndContext) {
   work.kv_bytes = 8;
   MachineRates rates = {.dram_gbps = 1e-6, .n_threads = 2};  // a bound far below
   rates.operations.attention = {{kernels::KvType::kF16, 2, 4}};
-  rates.operations.fork_ns = 3, rates.operations.norm_ns = 0.5, rates.operations.combine_ns = 0.25, rates.operations.route_ns = 2;
+  rates.operations.fork_ns = 3, rates.operations.norm_ns = 0.5, rates.operations.combine_ns = 0.25,
+  rates.operations.route_ns = 2;
   rates.operations.sample_ns = 1;
   const auto ns = [&](uint32_t chunk, uint32_t context) {
     const Prediction got = whatif::predict(work, rates, {.chunk = chunk, .context = context});

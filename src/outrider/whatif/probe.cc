@@ -212,7 +212,8 @@ Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, 
   std::vector<uint32_t> thread_counts;
   for (uint32_t n = 1; n < probe.cores; n *= 2) thread_counts.push_back(n);
   thread_counts.push_back(probe.cores);
-  const uint64_t total = kReadBytes.size() * kDepths.size() + thread_counts.size() + 2 + n_operation_steps(options.types);
+  const uint64_t total =
+      kReadBytes.size() * kDepths.size() + thread_counts.size() + 2 + n_operation_steps(options.types);
   uint64_t done = 0;
   const auto step = [&] { progress(++done, total); };
   for (const auto& [kind, loops] : {std::pair("int8", int8_loops()), std::pair("f32", f32_loops())}) {
@@ -226,7 +227,8 @@ Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, 
     probe.memory.push_back({n, dram_read_gbps(pool, memory_budget().available_bytes / 2)});
     step();
   }
-  probe.operations = measure_operations(probe.cores, best_isa(), memory_budget().available_bytes / 2, options.types, step);
+  probe.operations =
+      measure_operations(probe.cores, best_isa(), memory_budget().available_bytes / 2, options.types, step);
   ScratchFile file(options.folder, options.file_bytes);
   probe.drive_direct = file.is_direct();
   for (const uint64_t read_bytes : kReadBytes) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this machine can do, measured once and kept: the drive by size and depth of reads, memory by threads, arithmetic
-// by instruction set, and the engine's own operations by weight type. Bounds and predictions are made from it. Kept as JSON in the user's cache folder under a
-// fingerprint of processor, core count and drive; a file that is damaged, of another version or of another machine
-// counts as none.
-// Threads: one caller.
+// by instruction set, and the engine's own operations by weight type. Bounds and predictions are made from it. Kept as
+// JSON in the user's cache folder under a fingerprint of processor, core count and drive; a file that is damaged, of
+// another version or of another machine counts as none. Threads: one caller.
 #pragma once
 
 #include <cstdint>
@@ -40,16 +39,16 @@ struct ArithmeticReading {
 
 struct Probe {
   std::string cpu;
-  uint32_t cores = 0;           // usable, as core_budget() tells
-  std::string drive_folder;     // where the drive was read
-  uint64_t drive_device = 0;    // st_dev of that folder
-  bool drive_direct = false;    // past the page cache
-  std::string date;             // UTC, ISO 8601
-  double load = 0;              // of the machine when it began: readings of a busy machine are low
+  uint32_t cores = 0;         // usable, as core_budget() tells
+  std::string drive_folder;   // where the drive was read
+  uint64_t drive_device = 0;  // st_dev of that folder
+  bool drive_direct = false;  // past the page cache
+  std::string date;           // UTC, ISO 8601
+  double load = 0;            // of the machine when it began: readings of a busy machine are low
   std::vector<DriveReading> drive;
   std::vector<MemoryReading> memory;
   std::vector<ArithmeticReading> arithmetic;
-  OperationRates operations;    // of all cores, with the best instruction set
+  OperationRates operations;  // of all cores, with the best instruction set
 
   // The best rate at reads of about `read_bytes` (the nearest size measured, by ratio); 0 when nothing was.
   double drive_gbps(uint64_t read_bytes) const noexcept;
@@ -62,19 +61,21 @@ struct Probe {
 };
 
 struct ProbeOptions {
-  std::string folder;          // on the drive to be read; a scratch file is made there and removed
-  double seconds_each = 0.2;   // of one drive reading
+  std::string folder;         // on the drive to be read; a scratch file is made there and removed
+  double seconds_each = 0.2;  // of one drive reading
   uint64_t file_bytes = 512ULL << 20;
   std::vector<format::TensorType> types = weight_types();  // whose products are timed
 };
 
-// Bytes of the reads in which the experts of a model arrive: a part, or a packed slab, but at most a piece of the reader.
+// Bytes of the reads in which the experts of a model arrive: a part, or a packed slab, but at most a piece of the
+// reader.
 uint64_t read_bytes_of(const model::Model& model);
-// The rates that bound this model with these options. Fewer threads than the probe's have their share of its products, in
-// decode as the memory's readings go; a lesser instruction set goes by its int8 peak.
+// The rates that bound this model with these options. Fewer threads than the probe's have their share of its products,
+// in decode as the memory's readings go; a lesser instruction set goes by its int8 peak.
 MachineRates rates_of(const Probe& probe, const model::Model& model, const engine::EngineOptions& options);
 
-// Takes some fifteen seconds. `progress(done, total)` counts readings. Throws Error(kIo) when the scratch file cannot be made.
+// Takes some fifteen seconds. `progress(done, total)` counts readings. Throws Error(kIo) when the scratch file cannot
+// be made.
 Probe run_probe(const ProbeOptions& options, const std::function<void(uint64_t, uint64_t)>& progress);
 
 // ${XDG_CACHE_HOME:-~/.cache}/outrider/probe.json; empty when neither variable is set.

@@ -36,8 +36,8 @@ constexpr std::array<std::pair<kernels::KvType, const char*>, 3> kKvNames = {
     {{kernels::KvType::kF16, "f16"}, {kernels::KvType::kF32, "f32"}, {kernels::KvType::kQ8_0, "q8_0"}}};
 
 Json operations_json(const OperationRates& rates) {
-  Json out = {{"products", Json::array()},       {"attention", Json::array()},   {"fork_ns", rates.fork_ns},
-              {"norm_ns", rates.norm_ns},        {"combine_ns", rates.combine_ns}, {"route_ns", rates.route_ns},
+  Json out = {{"products", Json::array()},   {"attention", Json::array()},     {"fork_ns", rates.fork_ns},
+              {"norm_ns", rates.norm_ns},    {"combine_ns", rates.combine_ns}, {"route_ns", rates.route_ns},
               {"sample_ns", rates.sample_ns}};
   for (const ProductRates& r : rates.products) {
     out["products"].push_back({{"type", format::type_info(r.type).name},
@@ -47,7 +47,8 @@ Json operations_json(const OperationRates& rates) {
   }
   for (const AttentionRates& r : rates.attention) {
     for (const auto& [type, name] : kKvNames) {
-      if (type == r.kv_type) out["attention"].push_back({{"kv_type", name}, {"row_gmacs", r.row_gmacs}, {"rows_gmacs", r.rows_gmacs}});
+      if (type == r.kv_type)
+        out["attention"].push_back({{"kv_type", name}, {"row_gmacs", r.row_gmacs}, {"rows_gmacs", r.rows_gmacs}});
     }
   }
   return out;
@@ -59,13 +60,14 @@ OperationRates operations_from(const Json& in) {
     const auto type = format::parse_tensor_type(row.at("type").get<std::string>());
     const Json& tiles = row.at("expert_gmacs");
     if (!type || tiles.size() != kExpertTokens.size()) throw std::runtime_error("a product is of no known form");
-    ProductRates& product = rates.products.emplace_back(
-        ProductRates{.type = *type, .row_gbps = positive(row.at("row_gbps")), .dense_gmacs = positive(row.at("dense_gmacs"))});
+    ProductRates& product = rates.products.emplace_back(ProductRates{
+        .type = *type, .row_gbps = positive(row.at("row_gbps")), .dense_gmacs = positive(row.at("dense_gmacs"))});
     for (size_t i = 0; i < kExpertTokens.size(); ++i) product.expert_gmacs[i] = positive(tiles.at(i));
   }
   for (const Json& row : in.at("attention")) {
     for (const auto& [type, name] : kKvNames) {
-      if (row.at("kv_type") == name) rates.attention.push_back({type, positive(row.at("row_gmacs")), positive(row.at("rows_gmacs"))});
+      if (row.at("kv_type") == name)
+        rates.attention.push_back({type, positive(row.at("row_gmacs")), positive(row.at("rows_gmacs"))});
     }
   }
   rates.fork_ns = positive(in.at("fork_ns"));
@@ -89,9 +91,11 @@ Probe from_json(const Json& in) {
   for (const Json& row : drive.at("reads")) {
     probe.drive.push_back({row.at("bytes").get<uint64_t>(), row.at("depth").get<uint32_t>(), positive(row.at("gbps"))});
   }
-  for (const Json& row : in.at("memory")) probe.memory.push_back({row.at("threads").get<uint32_t>(), positive(row.at("gbps"))});
+  for (const Json& row : in.at("memory"))
+    probe.memory.push_back({row.at("threads").get<uint32_t>(), positive(row.at("gbps"))});
   for (const Json& row : in.at("arithmetic")) {
-    probe.arithmetic.push_back({row.at("kind").get<std::string>(), row.at("isa").get<std::string>(), positive(row.at("gmacs_core"))});
+    probe.arithmetic.push_back(
+        {row.at("kind").get<std::string>(), row.at("isa").get<std::string>(), positive(row.at("gmacs_core"))});
   }
   probe.operations = operations_from(in.at("operations"));
   return probe;
@@ -113,12 +117,17 @@ std::string probe_json(const Probe& probe) {
   out["cores"] = probe.cores;
   out["date"] = probe.date;
   out["load"] = probe.load;
-  out["drive"] = {{"folder", probe.drive_folder}, {"device", probe.drive_device}, {"direct", probe.drive_direct}, {"reads", Json::array()}};
-  for (const DriveReading& r : probe.drive) out["drive"]["reads"].push_back({{"bytes", r.read_bytes}, {"depth", r.depth}, {"gbps", r.gbps}});
+  out["drive"] = {{"folder", probe.drive_folder},
+                  {"device", probe.drive_device},
+                  {"direct", probe.drive_direct},
+                  {"reads", Json::array()}};
+  for (const DriveReading& r : probe.drive)
+    out["drive"]["reads"].push_back({{"bytes", r.read_bytes}, {"depth", r.depth}, {"gbps", r.gbps}});
   out["memory"] = Json::array();
   for (const MemoryReading& r : probe.memory) out["memory"].push_back({{"threads", r.threads}, {"gbps", r.gbps}});
   out["arithmetic"] = Json::array();
-  for (const ArithmeticReading& r : probe.arithmetic) out["arithmetic"].push_back({{"kind", r.kind}, {"isa", r.isa}, {"gmacs_core", r.gmacs}});
+  for (const ArithmeticReading& r : probe.arithmetic)
+    out["arithmetic"].push_back({{"kind", r.kind}, {"isa", r.isa}, {"gmacs_core", r.gmacs}});
   out["operations"] = operations_json(probe.operations);
   return out.dump(1) + "\n";
 }

@@ -71,7 +71,8 @@ TEST_F(ProbeFile, WhatIsStoredIsLoaded) {
   const auto back = load_probe(path_, note_);
   ASSERT_TRUE(back) << note_;
   EXPECT_EQ(probe_json(*back), probe_json(made_up()));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ + "/outrider"), {}), 1);  // nothing left beside it
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ + "/outrider"), {}),
+            1);  // nothing left beside it
 }
 
 TEST_F(ProbeFile, DamagedForeignAndOlderFilesCountAsNone) {
@@ -97,23 +98,30 @@ TEST_F(ProbeFile, DamagedForeignAndOlderFilesCountAsNone) {
 TEST_F(ProbeFile, ARunReadsEverySizeAndDepthAndLeavesNothing) {
   std::filesystem::create_directories(folder_);
   uint64_t last = 0, all = 0;
-  const Probe probe = run_probe({.folder = folder_, .seconds_each = 0.001, .file_bytes = 8ULL << 20, .types = {format::TensorType::kQ4_0}}, [&](uint64_t done, uint64_t total) {
-    EXPECT_EQ(done, last + 1);
-    last = done;
-    all = total;
-  });
+  const Probe probe = run_probe(
+      {.folder = folder_, .seconds_each = 0.001, .file_bytes = 8ULL << 20, .types = {format::TensorType::kQ4_0}},
+      [&](uint64_t done, uint64_t total) {
+        EXPECT_EQ(done, last + 1);
+        last = done;
+        all = total;
+      });
   EXPECT_EQ(last, all);
   EXPECT_EQ(probe.drive.size(), 20U);
-  for (const DriveReading& reading : probe.drive) EXPECT_GT(reading.gbps, 0) << reading.read_bytes << " at " << reading.depth;
+  for (const DriveReading& reading : probe.drive)
+    EXPECT_GT(reading.gbps, 0) << reading.read_bytes << " at " << reading.depth;
   for (const MemoryReading& reading : probe.memory) EXPECT_GT(reading.gbps, 0);
-  for (const ArithmeticReading& reading : probe.arithmetic) EXPECT_GT(reading.gmacs, 0.1) << reading.kind << " " << reading.isa;
+  for (const ArithmeticReading& reading : probe.arithmetic)
+    EXPECT_GT(reading.gmacs, 0.1) << reading.kind << " " << reading.isa;
   EXPECT_EQ(probe.arithmetic.size(), 2U * static_cast<uint32_t>(best_isa()));
   ASSERT_EQ(probe.operations.products.size(), 1U);
   const ProductRates& product = probe.operations.products[0];
   EXPECT_EQ(product.type, format::TensorType::kQ4_0);
-  for (const double rate : {product.row_gbps, product.expert_gmacs[0], product.expert_gmacs[2], product.dense_gmacs}) EXPECT_GT(rate, 0.01);
+  for (const double rate : {product.row_gbps, product.expert_gmacs[0], product.expert_gmacs[2], product.dense_gmacs})
+    EXPECT_GT(rate, 0.01);
   EXPECT_EQ(probe.operations.attention.size(), 3U);
-  EXPECT_GT(probe.operations.norm_ns * probe.operations.combine_ns * probe.operations.route_ns * probe.operations.sample_ns, 0);
+  EXPECT_GT(
+      probe.operations.norm_ns * probe.operations.combine_ns * probe.operations.route_ns * probe.operations.sample_ns,
+      0);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
   EXPECT_THROW(run_probe({.folder = folder_ + "/nowhere"}, [](uint64_t, uint64_t) {}), Error);
 }

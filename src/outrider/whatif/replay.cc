@@ -78,8 +78,13 @@ class NextUses {
 class FarSighted {
  public:
   FarSighted(const observe::Trace& trace, uint32_t slots_per_layer, size_t horizon, residency::Policy* fallback)
-      : trace_(trace), next_uses_(trace), horizon_(horizon), fallback_(fallback), next_(trace.header().expert_counts(), kNever),
-        residents_(trace.header().layers.size()), slots_(slots_per_layer) {}
+      : trace_(trace),
+        next_uses_(trace),
+        horizon_(horizon),
+        fallback_(fallback),
+        next_(trace.header().expert_counts(), kNever),
+        residents_(trace.header().layers.size()),
+        slots_(slots_per_layer) {}
 
   void run(Tally& tally) {
     for (size_t step = 0; step < trace_.n_steps(); ++step) {
@@ -97,7 +102,9 @@ class FarSighted {
     if (fallback_ != nullptr) fallback_->observe(demand.layer, demand.experts, demand.uses);
     const std::span<const size_t> next_use = next_uses_.of(idx, demand.experts.size());
     std::vector<uint32_t>& residents = residents_[demand.layer];
-    const auto is_demanded = [&](uint32_t expert) { return std::binary_search(demand.experts.begin(), demand.experts.end(), expert); };
+    const auto is_demanded = [&](uint32_t expert) {
+      return std::binary_search(demand.experts.begin(), demand.experts.end(), expert);
+    };
     const auto n_hits = static_cast<uint32_t>(std::count_if(residents.begin(), residents.end(), is_demanded));
     for (size_t e = 0; e < demand.experts.size(); ++e) next_.at(demand.layer, demand.experts[e]) = next_use[e];
     std::erase_if(residents, is_demanded);
@@ -114,7 +121,8 @@ class FarSighted {
   // Keeps the n that are wanted soonest.
   void cut(uint32_t layer, std::vector<uint32_t>& experts, size_t n, size_t step) {
     if (experts.size() <= n) return;
-    const auto seen = std::partition(experts.begin(), experts.end(), [&](uint32_t e) { return next_of(layer, e, step) != kNever; });
+    const auto seen =
+        std::partition(experts.begin(), experts.end(), [&](uint32_t e) { return next_of(layer, e, step) != kNever; });
     const auto n_seen = static_cast<size_t>(seen - experts.begin());
     if (n_seen >= n) {
       std::sort(experts.begin(), seen, [&](uint32_t a, uint32_t b) {
@@ -146,7 +154,8 @@ class FarSighted {
 
 }  // namespace
 
-Replay replay_policy(const observe::Trace& trace, std::string_view policy, uint32_t slots_per_layer, double lfu_half_life_tokens) {
+Replay replay_policy(const observe::Trace& trace, std::string_view policy, uint32_t slots_per_layer,
+                     double lfu_half_life_tokens) {
   check_slots(slots_per_layer);
   const std::vector<uint32_t> n_experts = trace.header().expert_counts();
   residency::Placer placer(n_experts, slots_per_layer,
@@ -169,7 +178,8 @@ Replay replay_belady(const observe::Trace& trace, uint32_t slots_per_layer) {
   return tally.take();
 }
 
-Replay replay_horizon(const observe::Trace& trace, uint32_t slots_per_layer, uint32_t horizon, double lfu_half_life_tokens) {
+Replay replay_horizon(const observe::Trace& trace, uint32_t slots_per_layer, uint32_t horizon,
+                      double lfu_half_life_tokens) {
   check_slots(slots_per_layer);
   const std::vector<uint32_t> n_experts = trace.header().expert_counts();
   Replay best;

@@ -79,7 +79,8 @@ TEST(Replay, BeladyIsWhatTryingEverythingFinds) {
       add_step(trace, {ids});
     }
     for (const uint32_t n_slots : {2U, 3U, 4U}) {
-      EXPECT_EQ(replay_belady(trace, n_slots).hits, best_hits(trace, 0, 0, n_slots)) << n_slots << " slots, round " << round;
+      EXPECT_EQ(replay_belady(trace, n_slots).hits, best_hits(trace, 0, 0, n_slots))
+          << n_slots << " slots, round " << round;
     }
   }
 }
@@ -151,10 +152,18 @@ TEST(Replay, EqualsTheLiveRunAtEveryStep) {
   const model::Model model = model::open(std::string(OUTRIDER_SOURCE_DIR) + "/models/outrider-demo-q4_0.gguf");
   const std::string path = ::testing::TempDir() + "outrider_replay_" + std::to_string(::getpid());
   uint64_t salt = 0;
-  for (const Recorded& run : {Recorded{"lru", 8, 30, 512}, {"lru", 17, 90, 16}, {"lfu", 6, 12, 5}, {"lfu", 16, 50, 512},
-                              {"recent1", 12, 40, 32}, {"protect", 10, 25, 512}, {"class-lru", 24, 70, 512}, {"guarded", 9, 60, 7},
-                              {"lru", 7, 40, 16, residency::SlotPool::kGlobal}, {"class-lru", 8, 30, 512, residency::SlotPool::kGlobal},
-                              {"guarded", 20, 60, 64, residency::SlotPool::kGlobal}, {"protect", 9, 20, 8, residency::SlotPool::kGlobal}}) {
+  for (const Recorded& run : {Recorded{"lru", 8, 30, 512},
+                              {"lru", 17, 90, 16},
+                              {"lfu", 6, 12, 5},
+                              {"lfu", 16, 50, 512},
+                              {"recent1", 12, 40, 32},
+                              {"protect", 10, 25, 512},
+                              {"class-lru", 24, 70, 512},
+                              {"guarded", 9, 60, 7},
+                              {"lru", 7, 40, 16, residency::SlotPool::kGlobal},
+                              {"class-lru", 8, 30, 512, residency::SlotPool::kGlobal},
+                              {"guarded", 20, 60, 64, residency::SlotPool::kGlobal},
+                              {"protect", 9, 20, 8, residency::SlotPool::kGlobal}}) {
     TestRng rng(++salt);
     engine::EngineOptions options;
     options.context = 160;
@@ -181,8 +190,9 @@ TEST(Replay, EqualsTheLiveRunAtEveryStep) {
     const Trace trace = observe::read_trace(path);
     EXPECT_EQ(trace.n_tokens(), run.prompt + 24U);
     const bool is_pooled = run.pool == residency::SlotPool::kGlobal;
-    const Replay replay = is_pooled ? replay_policy(pool_layers(trace), run.policy, run.slots * model.n_moe_layers(), 20)
-                                    : replay_policy(trace, run.policy, run.slots, 20);
+    const Replay replay = is_pooled
+                              ? replay_policy(pool_layers(trace), run.policy, run.slots * model.n_moe_layers(), 20)
+                              : replay_policy(trace, run.policy, run.slots, 20);
     EXPECT_EQ(replay.demand_misses, live.by_demand) << run.policy << ", " << run.slots << " slots";
     EXPECT_EQ(replay.hits, engine.counters().experts.hits);
     EXPECT_GT(replay.misses, 0U);

@@ -16,7 +16,8 @@ namespace {
 
 void validate(const SyntheticSpec& spec) {
   const auto wanted = [](const char* field, double value, double low, double high) {
-    if (!(value >= low && value <= high)) fail(ErrorKind::kBadArgument, "synthetic trace: {} is {}, wanted {}..{}", field, value, low, high);
+    if (!(value >= low && value <= high))
+      fail(ErrorKind::kBadArgument, "synthetic trace: {} is {}, wanted {}..{}", field, value, low, high);
   };
   wanted("layers", spec.n_layers, 1, 65536);
   wanted("experts", spec.n_experts, 1, 65536);
@@ -41,7 +42,11 @@ Order shuffled(uint32_t n, Random& random) {
 class LayerRouter {
  public:
   LayerRouter(const SyntheticSpec& spec, std::span<const double> cumulative, uint64_t seed)
-      : spec_(spec), cumulative_(cumulative), random_(seed), lasting_(shuffled(spec.n_experts, random_)), topic_(lasting_) {}
+      : spec_(spec),
+        cumulative_(cumulative),
+        random_(seed),
+        lasting_(shuffled(spec.n_experts, random_)),
+        topic_(lasting_) {}
 
   void switch_topic() { topic_ = shuffled(spec_.n_experts, random_); }
 
@@ -67,7 +72,8 @@ class LayerRouter {
   uint32_t draw() {
     const double at = random_.uniform() * cumulative_.back();
     const auto it = std::ranges::upper_bound(cumulative_, at);
-    return static_cast<uint32_t>(std::min<std::ptrdiff_t>(it - cumulative_.begin(), static_cast<std::ptrdiff_t>(spec_.n_experts) - 1));
+    return static_cast<uint32_t>(
+        std::min<std::ptrdiff_t>(it - cumulative_.begin(), static_cast<std::ptrdiff_t>(spec_.n_experts) - 1));
   }
 
   const SyntheticSpec& spec_;
@@ -83,7 +89,8 @@ double squared_relative(double got, double wanted) {
 }
 
 double unlikeness(const TraceSummary& got, const TraceSummary& wanted) {
-  double sum = squared_relative(got.overlap, wanted.overlap) + squared_relative(got.top_eighth_share, wanted.top_eighth_share);
+  double sum =
+      squared_relative(got.overlap, wanted.overlap) + squared_relative(got.top_eighth_share, wanted.top_eighth_share);
   const size_t n = std::min(got.working_set.size(), wanted.working_set.size());
   for (size_t i = 1; i < n; ++i) sum += squared_relative(got.working_set[i], wanted.working_set[i]);
   return sum;
@@ -131,7 +138,8 @@ observe::Trace make_synthetic_trace(const SyntheticSpec& spec) {
 
 SyntheticSpec fit_synthetic(const observe::Trace& trace, uint64_t seed) {
   const observe::TraceHeader& header = trace.header();
-  if (trace.n_tokens() < 16) fail(ErrorKind::kBadArgument, "the trace has {} tokens: wanted at least 16 to fit to", trace.n_tokens());
+  if (trace.n_tokens() < 16)
+    fail(ErrorKind::kBadArgument, "the trace has {} tokens: wanted at least 16 to fit to", trace.n_tokens());
   SyntheticSpec spec;
   spec.n_layers = static_cast<uint32_t>(header.layers.size());
   spec.n_experts = header.layers[0].n_experts;

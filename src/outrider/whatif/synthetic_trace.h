@@ -13,8 +13,8 @@ namespace outrider::whatif {
 
 struct SyntheticSpec {
   uint32_t n_layers = 8, n_experts = 64, n_used = 6;
-  uint32_t n_prompt = 0;      // rows of a first pass
-  uint32_t n_tokens = 1024;   // single tokens after it
+  uint32_t n_prompt = 0;     // rows of a first pass
+  uint32_t n_tokens = 1024;  // single tokens after it
   uint64_t slab_bytes = 1 << 20;
   double zipf = 0.8;          // exponent; 0: all alike
   double recency = 0.2;       // 0..1

@@ -54,7 +54,7 @@ void count_reuse(const Series& series, uint32_t n_experts, TraceSummary& summary
     for (const uint32_t id : series.token(t)) {
       if (last[id] == 0) {
         ++summary.first_uses;
-      } else if (t + 1 > last[id]) {  // not twice by one token
+      } else if (t + 1 > last[id]) {                                            // not twice by one token
         const auto bucket = static_cast<size_t>(std::bit_width(t - last[id]));  // distance - 1: 0, 1, 2..3, 4..7
         if (summary.reuse.size() <= bucket) summary.reuse.resize(bucket + 1, 0);
         ++summary.reuse[bucket];

@@ -233,10 +233,12 @@ __device__ __forceinline__ float row_element(const uint8_t* row, uint32_t i, con
 }  // namespace
 
 // X(tensor type): every weight type.
+// clang-format off
 #define OUTRIDER_CUDA_TYPES(X)                                                                                   \
   X(kF32)                                                                                                        \
   X(kF16) X(kBF16) X(kQ4_0) X(kQ4_1) X(kQ5_0) X(kQ5_1) X(kQ8_0) X(kQ2_K) X(kQ3_K) X(kQ4_K) X(kQ5_K) X(kQ6_K)     \
       X(kIQ2_XXS) X(kIQ2_XS) X(kIQ2_S) X(kIQ3_XXS) X(kIQ3_S) X(kIQ1_S) X(kIQ1_M) X(kIQ4_NL) X(kIQ4_XS) X(kMXFP4) \
           X(kNVFP4) X(kTQ1_0) X(kTQ2_0) X(kQ1_0) X(kQ2_0)
+// clang-format on
 
 }  // namespace outrider::cuda

@@ -49,6 +49,7 @@ struct ProductVariant {
 std::span<const ProductVariant> product_variants() noexcept;
 
 // X(tensor type, file): one file a type for products, one a family for expert layers.
+// clang-format off
 #define OUTRIDER_CUDA_UNITS(X)                                                                                 \
   X(kQ4_0, q4_0)                                                                                               \
   X(kQ4_1, q4_1)                                                                                               \
@@ -56,6 +57,7 @@ std::span<const ProductVariant> product_variants() noexcept;
   X(kQ5_1, q5_1)                                                                                               \
   X(kQ8_0, q8_0) X(kQ2_K, q2_k) X(kQ3_K, q3_k) X(kQ4_K, q4_k) X(kQ5_K, q5_k) X(kQ6_K, q6_k) X(kIQ4_NL, iq4_nl) \
       X(kIQ4_XS, iq4_xs) X(kMXFP4, mxfp4)
+// clang-format on
 
 #define OUTRIDER_DECLARE(type, name)                                                                    \
   void rows_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);  \

@@ -25,26 +25,29 @@ enum class KvType : uint8_t { kF16, kF32, kQ8_0 };
 // Bytes of one head vector of `width` elements. Q8_0 needs width % 32 == 0.
 constexpr uint64_t kv_row_bytes(KvType type, uint32_t width) noexcept {
   switch (type) {
-    case KvType::kF16: return 2ULL * width;
-    case KvType::kF32: return 4ULL * width;
-    case KvType::kQ8_0: return width / 32 * 34ULL;
+    case KvType::kF16:
+      return 2ULL * width;
+    case KvType::kF32:
+      return 4ULL * width;
+    case KvType::kQ8_0:
+      return width / 32 * 34ULL;
   }
   return 0;
 }
 
 struct AttentionArgs {
-  const float* q = nullptr;           // (n_heads, dk)
-  const std::byte* k_cache = nullptr; // position p at k_cache + p * k_stride, kv_row_bytes(type, dk) each
+  const float* q = nullptr;            // (n_heads, dk)
+  const std::byte* k_cache = nullptr;  // position p at k_cache + p * k_stride, kv_row_bytes(type, dk) each
   const std::byte* v_cache = nullptr;
   uint64_t k_stride = 0, v_stride = 0;
   KvType k_type = KvType::kF16, v_type = KvType::kF16;
   uint32_t dk = 0, dv = 0;
-  uint32_t begin = 0, end = 0;        // positions [begin, end) are visible; begin > 0 with a sliding window; end > begin
+  uint32_t begin = 0, end = 0;  // positions [begin, end) are visible; begin > 0 with a sliding window; end > begin
   float scale = 1;
-  const float* sink = nullptr;        // (n_heads) logits that join the softmax without a value, unscaled; or nullptr
-  float* scratch = nullptr;           // attention_scratch_floats(dv)
-  float* out = nullptr;               // (n_heads, dv)
-  uint32_t n_heads = 1;               // each gets the bits it would get alone; several are faster than one by one
+  const float* sink = nullptr;  // (n_heads) logits that join the softmax without a value, unscaled; or nullptr
+  float* scratch = nullptr;     // attention_scratch_floats(dv)
+  float* out = nullptr;         // (n_heads, dv)
+  uint32_t n_heads = 1;         // each gets the bits it would get alone; several are faster than one by one
 };
 
 // Heads that a variant may work on at once.

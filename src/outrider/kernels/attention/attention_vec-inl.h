@@ -82,8 +82,8 @@ void dots(const float* q, uint32_t dk, const std::byte* const* keys, uint32_t fi
   }
 }
 
-// Asks for the row of the next chunk in the place of row p, into the second cache: rows are read at the pace of products with
-// several heads, too slow a stream for the hardware to run ahead of.
+// Asks for the row of the next chunk in the place of row p, into the second cache: rows are read at the pace of
+// products with several heads, too slow a stream for the hardware to run ahead of.
 inline void fetch_next(const std::byte* cache, uint64_t stride, uint32_t p, uint32_t end) noexcept {
   if (p + kAttentionChunk >= end) return;
   const std::byte* row = cache + (p + kAttentionChunk) * stride;
@@ -202,7 +202,8 @@ void chunk_weigh(const AttentionArgs& args, uint32_t begin, uint32_t end, const 
   for (; j + kMost * kW <= args.dv; j += kMost * kW) {
     weigh_block<V, kType, kHeads, kMost>(args, begin, end, e, j, fetches && j == 0, o);
   }
-  for (; j + 2 * kW <= args.dv; j += 2 * kW) weigh_block<V, kType, kHeads, 2>(args, begin, end, e, j, fetches && j == 0, o);
+  for (; j + 2 * kW <= args.dv; j += 2 * kW)
+    weigh_block<V, kType, kHeads, 2>(args, begin, end, e, j, fetches && j == 0, o);
   for (; j + kW <= args.dv; j += kW) weigh_block<V, kType, kHeads, 1>(args, begin, end, e, j, fetches && j == 0, o);
   if (j < args.dv) weigh_part<V, kType, kHeads>(args, begin, end, e, j, o);
 }
@@ -214,7 +215,8 @@ void by_vectors(uint32_t dv, Op op) noexcept {
 }
 
 struct ChunkFns {
-  void (*scores)(const AttentionArgs&, const float* q, uint32_t begin, uint32_t end, bool fetches, float* scores) noexcept;
+  void (*scores)(const AttentionArgs&, const float* q, uint32_t begin, uint32_t end, bool fetches,
+                 float* scores) noexcept;
   void (*weigh)(const AttentionArgs&, uint32_t begin, uint32_t end, const float* e, bool fetches, float* o) noexcept;
 };
 
@@ -277,7 +279,8 @@ void attend_chunk(const AttentionArgs& args, uint32_t first_head, uint32_t begin
   float part_l[kHeads];
   fns.scores(args, q, begin, end, fetches, e);
   for (uint32_t h = 0; h < kHeads; ++h) {
-    chunk_exp<V>(e + h * kAttentionChunk, begin % kAttentionChunk, (end - 1) % kAttentionChunk + 1, part_m[h], part_l[h]);
+    chunk_exp<V>(e + h * kAttentionChunk, begin % kAttentionChunk, (end - 1) % kAttentionChunk + 1, part_m[h],
+                 part_l[h]);
   }
   fns.weigh(args, begin, end, e, fetches, is_first ? out : part_o);
   for (uint32_t h = 0; h < kHeads; ++h) {
@@ -308,7 +311,8 @@ void attend(const AttentionArgs& args, uint32_t first_head, uint32_t n_heads) no
   }
   for (uint32_t h = 0; h < n_heads; ++h) {
     const uint64_t head = first_head + h;
-    finish<V>(args.sink != nullptr ? args.sink + head : nullptr, sums.m[h], sums.l[h], args.dv, args.out + head * args.dv);
+    finish<V>(args.sink != nullptr ? args.sink + head : nullptr, sums.m[h], sums.l[h], args.dv,
+              args.out + head * args.dv);
   }
 }
 

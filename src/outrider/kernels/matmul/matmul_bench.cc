@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every row of the variant table that this processor can run, one thread: `hot` is one token over weights that lie in the
-// second cache, `row` one token and `few` four tokens over 64 MiB of cold weights (bytes/s, to be held against `read`,
-// the rate at which one thread can read those pages), `tile` 32 and `many` 64 tokens over 1 MiB. Items are
+// Every row of the variant table that this processor can run, one thread: `hot` is one token over weights that lie in
+// the second cache, `row` one token and `few` four tokens over 64 MiB of cold weights (bytes/s, to be held against
+// `read`, the rate at which one thread can read those pages), `tile` 32 and `many` 64 tokens over 1 MiB. Items are
 // products, a weight's once for each token: with one token they are weights.
 #include <benchmark/benchmark.h>
 
