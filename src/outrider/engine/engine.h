@@ -48,8 +48,8 @@ struct EngineOptions {
   residency::IoMode io = residency::IoMode::kAuto;
   residency::DirectMode direct = residency::DirectMode::kAuto;
   uint32_t queue_depth = 16;  // of each copy of the files
-  std::vector<std::vector<std::string>> mirrors =
-      {};  // copies of the model's files (model/mirror.h): experts are read there, too
+  // Copies of the model's files (model/mirror.h): experts are read there, too.
+  std::vector<std::vector<std::string>> mirrors = {};
   // Rows of the token embedding are read when tokens ask for them, instead of being resident. Without effect where the
   // head shares the tensor. Never changes a bit.
   bool embedding_on_drive = false;
@@ -57,10 +57,10 @@ struct EngineOptions {
   // again from measurements. Never changes a bit.
   uint32_t lookahead = 0;
   uint32_t lookahead_distance = 1;  // MoE layers ahead at most, 1..kMaxAheadDistance
-  residency::Predictor* guesses =
-      nullptr;  // tests and measurements: guesses in place of all predictors; outlives the engine
-  io::FaultPlan* faults =
-      nullptr;  // tests and measurements: makes the drive of the experts slow or bad; outlives the engine
+  // For tests and measurements, which outlive the engine: guesses in place of all predictors, and what makes the drive
+  // of the experts slow or bad.
+  residency::Predictor* guesses = nullptr;
+  io::FaultPlan* faults = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // looked at between layers: true -> Error(kCancelled)
 };
 
@@ -144,9 +144,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const model::Model& model() const noexcept;
-  const EngineOptions& options() const noexcept;  // resolved
-  const std::vector<std::string>& warnings()
-      const noexcept;  // of the expert store: I/O fallbacks, one line each; grows
+  const EngineOptions& options() const noexcept;              // resolved
+  const std::vector<std::string>& warnings() const noexcept;  // of the store's I/O: fallbacks, a line each; grows
 
   // Tokens of a sequence that are in its KV cache.
   uint32_t n_tokens(uint32_t sequence) const;

@@ -23,8 +23,8 @@ struct LayerLayout {
   uint64_t slot_bytes = 0;
   LayerSource reads = {};  // what is asked for: the layer's parts, those that lie side by side as one
   std::array<uint64_t, kMaxSlabParts> read_offset = {};  // in a slot; multiples of kDirectBlock unless direct is off
-  std::array<uint64_t, kMaxSlabParts> read_bytes =
-      {};  // room for the read, with the slack that direct reads put around it
+  // Room for the read, with the slack that direct reads put around it.
+  std::array<uint64_t, kMaxSlabParts> read_bytes = {};
   uint64_t slab_bytes = 0;
   uint32_t n_pieces = 0;  // in which the reader asks for a slab
   uint32_t n_parts = 0;

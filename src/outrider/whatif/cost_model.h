@@ -3,9 +3,9 @@
 // misses at the rate of the slower of drive and link, less what is hidden. Stated in full, so that it can be disputed:
 //   layer = floor / layers;  read = misses * slab / rate
 //   hidden by look-ahead: of `width` predictions a share `precision` is right; those among them that miss are read
-//   while the layer before computes and the drive is idle, wasted guesses in their midst exposed = max(0, read - hidden
-//   - overlap * layer) ms a token = sum over the layers of (layer + exposed), over the steps of one row; all steps when
-//   there are none
+//     while the layer before computes and the drive is idle, wasted guesses in their midst
+//   exposed = max(0, read - hidden - overlap * layer)
+//   ms a token = sum over the layers of (layer + exposed), over the steps of one row; all steps when there are none
 // Threads: thread-compatible.
 #pragma once
 

@@ -23,9 +23,9 @@ inline constexpr uint32_t kDenseTokens = 256;
 struct ProductRates {
   format::TensorType type = format::TensorType::kF32;
   double row_gbps = 0;  // one token, weights of its experts read
-  std::array<double, kExpertTokens.size()> expert_gmacs =
-      {};                  // at kExpertTokens: multiply-adds per nanosecond, SwiGLU included
-  double dense_gmacs = 0;  // at kDenseTokens, one matrix
+  // Multiply-adds per nanosecond: of experts at kExpertTokens, SwiGLU included; of one matrix at kDenseTokens.
+  std::array<double, kExpertTokens.size()> expert_gmacs = {};
+  double dense_gmacs = 0;
   // At any number of tokens of each expert, or of a matrix that all tokens share. 0 when nothing was measured.
   double gmacs(double n_tokens, bool is_dense) const noexcept;
 };

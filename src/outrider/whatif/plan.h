@@ -3,11 +3,9 @@
 // engine will allocate; the expert cache takes what was asked for, or what is left of the budget. What was left to the
 // plan is chosen so that it fits, or else it is refused with the smallest one that would:
 //   token embedding  on the drive when otherwise not every expert would be resident (or nothing would fit): a token
-//   needs
-//                    one row of it, but a demanded expert as a whole;
-//   chunk            the largest power of two up to 512 whose buffers leave the experts 7/8 of what they could have; up
-//   to
-//                    2,048 where the drive is expected to bound prefill, since each chunk reads its experts once.
+//                    needs one row of it, but a demanded expert as a whole;
+//   chunk            the largest power of two up to 512 whose buffers leave the experts 7/8 of what they could have;
+//                    up to 2,048 where the drive is expected to bound prefill, since each chunk reads its experts once.
 // Threads: pure functions.
 #pragma once
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expected speed of a model on a machine. Stated in full, so that it can be disputed:
-//   miss rate m   measured (a replayed trace) or, without one, that of uniform routing, 1 - slots / experts: the worst
-//   case bound         decode: ns a token = max(dense + used experts + KV bytes / DRAM, m * used expert bytes / drive)
+//   miss rate m   measured (a replayed trace) or, without one, that of uniform routing, 1 - slots / experts: the
+//                 worst case
+//   bound         decode: ns a token = max(dense + used experts + KV bytes / DRAM, m * used expert bytes / drive)
 //                 prefill: a chunk of C tokens touches E (1 - (1 - k / E)^C) of E experts a layer, k a token;
-//                 ns a chunk = max(C * MACs / int8 rate of all cores, dense + touched bytes / DRAM, m * touched bytes /
-//                 drive)
+//                 ns a chunk = max(C * MACs / int8 rate of all cores, dense + touched bytes / DRAM,
+//                 m * touched bytes / drive)
 //   expected      dense parts + max(experts' products, missed bytes / 90 % of the drive, 75 % in prefill), since only
-//   experts are computed
-//                 while a layer's are read. Products go at the rates that the probe timed for their weight types, one
-//                 token from memory, a chunk by tokens an expert; dense parts are products, attention, norms, the
-//                 router's choice, sums of experts, forks, and in decode the head and the sampler. A type that was not
-//                 timed goes at 80 % of DRAM and 60 % of the int8 rate.
+//                 experts are computed while a layer's are read. Products go at the rates that the probe timed for
+//                 their weight types, one token from memory, a chunk by tokens an expert; dense parts are products,
+//                 attention, norms, the router's choice, sums of experts, forks, and in decode the head and the
+//                 sampler. A type that was not timed goes at 80 % of DRAM and 60 % of the int8 rate.
 // What look-ahead hides is left out.
 // Threads: pure functions.
 #pragma once
