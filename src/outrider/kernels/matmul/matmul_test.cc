@@ -136,6 +136,31 @@ TEST_P(MatmulVariants, HaveTheBitsOfTheReference) {
   }
 }
 
+// Rows of a few blocks share groups, sixteen rows at a time; rows of 512 and 768 elements are those of small experts.
+TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceOnShortRows) {
+  const auto& [type, needs, fn] = GetParam();
+  if (needs == Isa::kScalar) return;
+  TestRng rng(5000 + static_cast<uint64_t>(type));
+  constexpr uint32_t kRows = 49;
+  constexpr uint32_t kTokens = 8;
+  for (const uint32_t k : {32U, 64U, 96U, 128U, 160U, 256U, 512U, 768U}) {
+    if (k % format::type_info(type).block_elems != 0) continue;
+    for (const bool has_faults : {false, true}) {
+      const Problem problem(type, kRows, k, kTokens, rng, has_faults);
+      std::vector<float> want(kTokens * (kRows + 2));
+      reference(type)(problem.args(0, kRows, kTokens, nullptr, want.data()));
+      for (uint32_t n_rows = 1; n_rows <= 17; ++n_rows) {
+        const auto begin = static_cast<uint32_t>(rng.below(kRows - n_rows + 1));
+        for (uint32_t count = 1; count <= kTokens; ++count) {
+          expect_reference_bits(problem, want, fn, begin, begin + n_rows, count, nullptr);
+        }
+      }
+      expect_reference_bits(problem, want, fn, 1, kRows, 1, nullptr);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // Tiles hold at most 64 tokens and 8 to 32 rows, and 2,048 elements of a row at a time.
 TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceForMoreTokensThanATile) {
   const auto& [type, needs, fn] = GetParam();

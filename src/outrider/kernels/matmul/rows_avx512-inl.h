@@ -239,9 +239,13 @@ inline __m256 half(__m512 v, uint32_t i) noexcept {
   return i == 0 ? _mm512_castps512_ps256(v) : _mm512_extractf32x8_ps(v, 1);
 }
 
-// join_group() of two groups, one after the other.
+// What two groups add to their lanes: factor * scale, then min_factor * min_scale in formats with a minimum.
+struct TwoTerms {
+  __m512 factor, scale, min_factor, min_scale;
+};
+
 template <typename Format>
-inline __m256 join_groups(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
+[[gnu::always_inline]] inline TwoTerms two_terms(const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
   const GroupDots dots = group_dots<Format, 2>(p, q);
   const TwoScales s = two_scales<Format>(p);
   const __m512 d_a = _mm512_loadu_ps(a.d);
@@ -249,20 +253,25 @@ inline __m256 join_groups(__m256 acc, const uint8_t* p, const int8_t* q, const A
   __m512i isum = BlockNibbles<Format> || WideNibbles<Format> ? dots.dot0 : _mm512_add_epi32(dots.dot0, dots.dot1);
   if constexpr (Format::kOffset != 0) isum = _mm512_sub_epi32(isum, shift_offset<Format>(sum32));
   if constexpr (Format::kScale == SubScale::kBlock) isum = _mm512_mullo_epi32(isum, s.sc);
-  const __m512 factor = _mm512_cvtepi32_ps(isum);
-  const __m512 scale = _mm512_mul_ps(s.d, d_a);
-  if constexpr (Format::kMin == Min::kNone) {
-#pragma GCC unroll 2
-    for (uint32_t g = 0; g < 2; ++g) acc = _mm256_fmadd_ps(half(factor, g), half(scale, g), acc);
-  } else {
+  TwoTerms terms = {_mm512_cvtepi32_ps(isum), _mm512_mul_ps(s.d, d_a), {}, {}};
+  if constexpr (Format::kMin != Min::kNone) {
     __m512i msum = sum32;
     if constexpr (Format::kMin == Min::kBlock) msum = _mm512_mullo_epi32(s.mn, sum32);
-    const __m512 min_factor = _mm512_cvtepi32_ps(msum);
-    const __m512 min_scale = _mm512_mul_ps(s.dm, d_a);
+    terms.min_factor = _mm512_cvtepi32_ps(msum);
+    terms.min_scale = _mm512_mul_ps(s.dm, d_a);
+  }
+  return terms;
+}
+
+// join_group() of two groups, one after the other.
+template <typename Format>
+inline __m256 join_groups(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
+  const TwoTerms terms = two_terms<Format>(p, q, a);
 #pragma GCC unroll 2
-    for (uint32_t g = 0; g < 2; ++g) {
-      acc = _mm256_fmadd_ps(half(factor, g), half(scale, g), acc);
-      acc = _mm256_fmadd_ps(half(min_factor, g), half(min_scale, g), acc);
+  for (uint32_t g = 0; g < 2; ++g) {
+    acc = _mm256_fmadd_ps(half(terms.factor, g), half(terms.scale, g), acc);
+    if constexpr (Format::kMin != Min::kNone) {
+      acc = _mm256_fmadd_ps(half(terms.min_factor, g), half(terms.min_scale, g), acc);
     }
   }
   return acc;

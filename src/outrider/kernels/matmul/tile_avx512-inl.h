@@ -6,6 +6,7 @@
 // costs the products a cycle. Two tiles share each activation that is spread over a register. Internal linkage.
 #pragma once
 
+#include "outrider/kernels/matmul/short_rows_avx512-inl.h"
 #include "outrider/kernels/matmul/tile_pack_avx512-inl.h"
 
 namespace outrider::kernels {
@@ -332,7 +333,7 @@ template <typename Format, uint32_t kTiles>
 template <typename Format>
 void run_matmul(const MatmulArgs& args) noexcept {
   if (args.n_tokens <= Format::kFewTokens && args.weights.k < 256 * (kMostRowGroups + 1)) {
-    run_rows<Format, Format::kFewTokens>(args);
+    run_few_tokens<Format, Format::kFewTokens>(args);
     return;
   }
   Tokens tokens;
