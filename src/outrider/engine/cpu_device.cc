@@ -50,11 +50,12 @@ uint64_t worker_floats(uint32_t max_experts, uint32_t dv) noexcept {
   return align_up(floats, 64);  // 256 bytes apart: workers share no cache line
 }
 
-// Heads of one KV head that a task attends with together (faster, the same bits): the largest divisor of the group that
-// leaves each thread two tasks.
+// Heads of one KV head that a task attends with together (the same bits): the largest divisor of the group that leaves
+// each thread two tasks, or one when it is no more heads than the kernel takes at once, where sharing keys pays more.
 uint32_t heads_together(uint32_t group, uint32_t n_items, uint32_t n_threads) noexcept {
   for (uint32_t n = group; n > 1; --n) {
-    if (group % n == 0 && n_items / n >= 2 * n_threads) return n;
+    const uint32_t wanted = n <= kernels::kAttentionHeadsAtOnce ? n_threads : 2 * n_threads;
+    if (group % n == 0 && n_items / n >= wanted) return n;
   }
   return 1;
 }

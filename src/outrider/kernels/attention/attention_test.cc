@@ -139,9 +139,10 @@ TEST_P(Attention, HasTheBitsOfTheReferenceForAnyWidth) {
 TEST_P(Attention, HeadsTogetherHaveTheBitsOfEachAlone) {
   TestRng rng(148);
   for (const KvType type : kKvTypes) {
-    for (const Shape shape : {Shape{64, 64}, Shape{128, 96}, Shape{192, 128}}) {
+    for (const Shape shape : {Shape{64, 64}, Shape{128, 96}, Shape{192, 128}, Shape{80, 72}, Shape{19, 33}}) {
+      if (type == KvType::kQ8_0 && shape.dk % 32 != 0) continue;
       const Case c(rng, shape, type, type, 300);
-      for (const uint32_t n_heads : {1U, 2U, 3U, 4U, 5U, 8U, 12U}) {
+      for (const uint32_t n_heads : {1U, 2U, 3U, 4U, 5U, 8U, 12U, 17U, 20U}) {
         std::vector<float> q(n_heads * shape.dk);
         std::vector<float> sinks(n_heads);
         for (float& x : q) x = static_cast<float>(rng.normal());

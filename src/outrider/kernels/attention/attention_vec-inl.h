@@ -33,13 +33,14 @@ typename V::F load_row_part(const std::byte* row, uint32_t j, uint32_t n) noexce
   return load_row < V, kType == KvType::kQ8_0 ? KvType::kF16 : kType > (rest, 0);
 }
 
-// rows[h][first_key + i] = the folds 16 and 8 of q_h . keys[i]. Each key is widened once for all heads.
+// The lanes of the law of q_h . keys[i] for h * kKeys + i. Each key is widened once for all heads, each part of a query
+// loaded once for all keys.
 template <typename V, KvType kType, uint32_t kHeads, uint32_t kKeys>
-void dots(const float* q, uint32_t dk, const std::byte* const* keys, uint32_t first_key, __m256 (*rows)[8]) noexcept {
+void dots(const float* q, uint32_t dk, const std::byte* const* keys,
+          typename V::F (&acc)[kHeads * kKeys][kLaneRegs<V>]) noexcept {
   using F = typename V::F;
   constexpr uint32_t kW = V::kWidth;
   constexpr uint32_t kRegs = kLaneRegs<V>;
-  F acc[kHeads * kKeys][kRegs];
 #pragma GCC unroll 8
   for (auto& lanes : acc) {
 #pragma GCC unroll 4
@@ -49,13 +50,16 @@ void dots(const float* q, uint32_t dk, const std::byte* const* keys, uint32_t fi
   for (; j + 32 <= dk; j += 32) {
 #pragma GCC unroll 4
     for (uint32_t a = 0; a < kRegs; ++a) {
+      F q_part[kHeads];
+#pragma GCC unroll 4
+      for (uint32_t h = 0; h < kHeads; ++h) q_part[h] = V::keep(V::load(q + h * dk + j + a * kW));
 #pragma GCC unroll 8
       for (uint32_t i = 0; i < kKeys; ++i) {
         const F k_part = load_row<V, kType>(keys[i], j + a * kW);
 #pragma GCC unroll 4
         for (uint32_t h = 0; h < kHeads; ++h) {
           F& lanes = acc[h * kKeys + i][a];
-          lanes = V::fma(V::load(q + h * dk + j + a * kW), k_part, lanes);
+          lanes = V::fma(q_part[h], k_part, lanes);
         }
       }
     }
@@ -75,10 +79,38 @@ void dots(const float* q, uint32_t dk, const std::byte* const* keys, uint32_t fi
     }
     j += part;
   }
+}
+
+// Where a chunk's scores go: of head h at to + h * 128.
+template <typename V, KvType kType, uint32_t kHeads>
+void eight_scores(const float* q, uint32_t dk, const std::byte* const* keys, float scale, float* to) noexcept {
+  constexpr uint32_t kKeys = kHeads == 1 ? V::kKeysOfOneHead : V::kKeysOfAGroup;
+  if constexpr (kHeads == 4 && kKeys == 2 && requires { typename V::FoldsTogether; }) {
+    // Four keys at a time: what they have with the heads folds together, without a way through memory.
+    for (uint32_t i = 0; i < 8; i += 4) {
+      typename V::F two[2];
+#pragma GCC unroll 2
+      for (uint32_t k = 0; k < 4; k += 2) {
+        typename V::F acc[kHeads * kKeys][kLaneRegs<V>];
+        dots<V, kType, kHeads, kKeys>(q, dk, keys + i + k, acc);
+        two[k / 2] = V::fold_to_pairs(acc);
+      }
+      V::store_quarters(to + i, kAttentionChunk, V::mul(V::set1(scale), V::fold_pairs(two[0], two[1])));
+    }
+  } else {
+    __m256 rows[kHeads][8];
+    for (uint32_t k = 0; k < 8; k += kKeys) {
+      typename V::F acc[kHeads * kKeys][kLaneRegs<V>];
+      dots<V, kType, kHeads, kKeys>(q, dk, keys + k, acc);
 #pragma GCC unroll 4
-  for (uint32_t h = 0; h < kHeads; ++h) {
+      for (uint32_t h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-    for (uint32_t i = 0; i < kKeys; ++i) rows[h][first_key + i] = V::fold_to_8(acc[h * kKeys + i]);
+        for (uint32_t i = 0; i < kKeys; ++i) rows[h][k + i] = V::fold_to_8(acc[h * kKeys + i]);
+      }
+    }
+    for (uint32_t h = 0; h < kHeads; ++h) {
+      _mm256_storeu_ps(to + h * kAttentionChunk, _mm256_mul_ps(_mm256_set1_ps(scale), fold_8_rows(rows[h])));
+    }
   }
 }
 
@@ -95,25 +127,19 @@ inline void fetch_next(const std::byte* cache, uint64_t stride, uint32_t p, uint
 template <typename V, KvType kType, uint32_t kHeads>
 void chunk_scores(const AttentionArgs& args, const float* q, uint32_t begin, uint32_t end, bool fetches,
                   float* scores) noexcept {
-  constexpr uint32_t kKeys = kHeads == 1 ? V::kKeysOfOneHead : V::kKeysOfAGroup;
-  const __m256 scale = _mm256_set1_ps(args.scale);
   for (uint32_t p = begin; p < end; p += 8) {
     const std::byte* keys[8];
     for (uint32_t i = 0; i < 8; ++i) keys[i] = args.k_cache + (p + i < end ? p + i : end - 1) * args.k_stride;
     for (uint32_t i = 0; fetches && i < 8; ++i) fetch_next(args.k_cache, args.k_stride, p + i, args.end);
-    __m256 rows[kHeads][8];
-    for (uint32_t i = 0; i < 8; i += kKeys) dots<V, kType, kHeads, kKeys>(q, args.dk, keys + i, i, rows);
-    const uint32_t n = end - p < 8 ? end - p : 8;
+    float* to = scores + p % kAttentionChunk;
+    if (end - p >= 8) {
+      eight_scores<V, kType, kHeads>(q, args.dk, keys, args.scale, to);
+      continue;
+    }
+    alignas(64) float last[kHeads * kAttentionChunk];  // the first eight of each 128 are used
+    eight_scores<V, kType, kHeads>(q, args.dk, keys, args.scale, last);
     for (uint32_t h = 0; h < kHeads; ++h) {
-      const __m256 eight = _mm256_mul_ps(scale, fold_8_rows(rows[h]));
-      float* to = scores + h * kAttentionChunk + p % kAttentionChunk;
-      if (n == 8) {
-        _mm256_storeu_ps(to, eight);
-      } else {
-        alignas(32) float last[8];
-        _mm256_store_ps(last, eight);
-        for (uint32_t i = 0; i < n; ++i) to[i] = last[i];
-      }
+      for (uint32_t i = 0; i < end - p; ++i) to[h * kAttentionChunk + i] = last[h * kAttentionChunk + i];
     }
   }
 }

@@ -69,6 +69,40 @@ struct VecAvx512 {
     return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
   }
 
+  // Keeps a value that is used several times in a register: GCC would load it once for each use.
+  static F keep(F v) noexcept {
+    asm("" : "+v"(v));
+    return v;
+  }
+
+  // The folds 16, 8, 4 and 2 of eight times 32 lanes at once: what is left of acc[i] are elements 4 * (i / 2) + 2 * (i
+  // mod 2) and the next. Adding is commutative, so it does not matter which half is which.
+  using FoldsTogether = void;
+  static F fold_to_pairs(const F (&acc)[8][2]) noexcept {
+    const auto eights = [&acc](int a, int b) {
+      const F first = _mm512_add_ps(acc[a][0], acc[a][1]);
+      const F second = _mm512_add_ps(acc[b][0], acc[b][1]);
+      return _mm512_add_ps(_mm512_shuffle_f32x4(first, second, 0x44), _mm512_shuffle_f32x4(first, second, 0xEE));
+    };
+    const auto fours = [](F a, F b) {
+      return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+    };
+    const F even = fours(eights(0, 2), eights(4, 6));
+    const F odd = fours(eights(1, 3), eights(5, 7));
+    return _mm512_add_ps(_mm512_shuffle_ps(even, odd, 0x44), _mm512_shuffle_ps(even, odd, 0xEE));
+  }
+  // The last fold: of each 128-bit part the two sums in a, then the two in b.
+  static F fold_pairs(F a, F b) noexcept {
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xDD));
+  }
+  // 128-bit part i to to + i * stride.
+  static void store_quarters(float* to, size_t stride, F v) noexcept {
+    _mm_storeu_ps(to, _mm512_castps512_ps128(v));
+    _mm_storeu_ps(to + stride, _mm512_extractf32x4_ps(v, 1));
+    _mm_storeu_ps(to + 2 * stride, _mm512_extractf32x4_ps(v, 2));
+    _mm_storeu_ps(to + 3 * stride, _mm512_extractf32x4_ps(v, 3));
+  }
+
   static __m256 fold_to_8(const F* acc) noexcept {
     const F sum = _mm512_add_ps(acc[0], acc[1]);
     return _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps(sum, 1));
