@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 
 #include "outrider/base/check.h"
@@ -21,6 +22,8 @@ constexpr uint64_t kMinTaskCost = 65536;
 constexpr uint32_t kMinTaskRows = 8;
 // Larger tasks are multiples of the rows that the widest kernel takes at a time.
 constexpr uint32_t kTileRows = 32;
+// Up to so many rows a task has a power of two: most matrices are cut without a rest then, so that tasks are equal.
+constexpr uint64_t kMostEvenRows = 128;
 
 numerics::Activations view(const Rows& rows) noexcept {
   return {.f32 = rows.f32,
@@ -48,6 +51,19 @@ numerics::Activations view(const Rows& rows, uint64_t begin) noexcept {
 uint64_t worker_floats(uint32_t max_experts, uint32_t dv) noexcept {
   const uint64_t floats = std::max<uint64_t>(3ULL * max_experts, kernels::attention_scratch_floats(dv));
   return align_up(floats, 64);  // 256 bytes apart: workers share no cache line
+}
+
+// For so many element operations: from one task a thread on as many for each, as three equal ones keep two threads as
+// long as four would.
+uint64_t tasks_of(uint64_t cost, uint64_t n_threads) noexcept {
+  const uint64_t n = cost / kMinTaskCost + 1;
+  return n < n_threads ? n : std::min(ceil_div(n, n_threads) * n_threads, n_threads * kTasksPerThread);
+}
+
+// Of all matrices together.
+uint64_t rows_of_task(uint64_t n_rows, uint64_t n_tasks) noexcept {
+  const uint64_t fair = std::max<uint64_t>(ceil_div(n_rows, n_tasks), kMinTaskRows);
+  return fair <= kMostEvenRows ? std::bit_ceil(fair) : align_up(fair, kTileRows);
 }
 
 // Heads of one KV head that a task attends with together (the same bits): the largest divisor of the group that leaves
@@ -149,16 +165,14 @@ void CpuDevice::linear_rows(const DeviceLinear& linear, kernels::MatmulArgs args
 }
 
 void CpuDevice::linear(std::span<const LinearOp> ops, const Rows& x, uint32_t n_rows) {
-  uint64_t n_weight_rows = 0;
+  uint64_t n_weight_rows = 0, cost = 0;
   for (const LinearOp& op : ops) {
-    n_weight_rows += op.linear->w.n_rows;
-    matmul_for(op.linear->w.type);
+    const kernels::Weights& w = op.linear->w;
+    n_weight_rows += w.n_rows;
+    cost += w.n_rows * std::max<uint64_t>(uint64_t{x.k} * n_rows, w.row_bytes);  // few tokens: reading is what it costs
+    matmul_for(w.type);
   }
-  const uint64_t cost = n_weight_rows * x.k * n_rows;
-  const uint64_t n_wanted =
-      std::min<uint64_t>(static_cast<uint64_t>(pool_.n_threads()) * kTasksPerThread, cost / kMinTaskCost + 1);
-  const uint64_t fair_rows = ceil_div(n_weight_rows, n_wanted);
-  const uint64_t task_rows = align_up(fair_rows, fair_rows < kTileRows ? kMinTaskRows : kTileRows);
+  const uint64_t task_rows = rows_of_task(n_weight_rows, tasks_of(cost, pool_.n_threads()));
   uint32_t n_tasks = 0;
   for (const LinearOp& op : ops) n_tasks += static_cast<uint32_t>(ceil_div(op.linear->w.n_rows, task_rows));
   pool_.run(n_tasks, [&](uint32_t task, uint32_t) {
@@ -346,7 +360,7 @@ void CpuDevice::experts(const ExpertArgs& args) {
   const uint32_t n_in = shape.has_gate ? 2 : 1;
   const uint32_t in_blocks = blocks_of(n_jobs * n_in, shape.up);
   pool_.run(n_jobs * n_in * in_blocks, [&](uint32_t task, uint32_t) {
-    const auto which = task / in_blocks % n_in == 0 ? ExpertMatrix::kUp : ExpertMatrix::kGate;
+    const auto which = (task / in_blocks + 1) % n_in == 0 ? ExpertMatrix::kUp : ExpertMatrix::kGate;
     expert_block(args, which, args.jobs[task / (n_in * in_blocks)], task % in_blocks, in_blocks);
   });
   activate_experts(args);

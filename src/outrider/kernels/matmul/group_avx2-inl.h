@@ -80,6 +80,14 @@ inline void prefetch_group(const uint8_t* p) noexcept {
   for (uint32_t at = 0; at < kBytes; at += 64) _mm_prefetch(p + at, _MM_HINT_T1);
 }
 
+// The rows of a call up to there: nobody has asked for them when they do not follow those of the call before.
+inline void prefetch_begin(const MatmulArgs& args) noexcept {
+  const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + args.row_begin * args.weights.row_bytes;
+  const uint64_t bytes = (args.row_end - args.row_begin) * args.weights.row_bytes;
+  const uint8_t* end = p + (bytes < kPrefetchBytes ? bytes : kPrefetchBytes);
+  for (; p < end; p += 64) _mm_prefetch(p, _MM_HINT_T1);
+}
+
 template <typename Format>
 inline __m256i times_offset(__m256i v) noexcept {
   if constexpr ((Format::kOffset & (Format::kOffset - 1)) == 0) {

@@ -162,21 +162,32 @@ struct GroupDots {
   __m512i dot0, dot1;
 };
 
-inline void load_q(const int8_t* q, __m512i (&out)[4]) noexcept {
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) out[j] = _mm512_loadu_si512(q + 64 * j);
-}
+// The activations of two groups, q in the order of the codes: read where they are used, or (HeldPair) kept in registers
+// for row after row.
+struct ActPair {
+  const int8_t* q;
+  const float* d;
+  const int32_t* sum32;
 
-// kGroups groups at p, q in the order of the codes.
-template <typename Format, uint32_t kGroups>
-inline GroupDots group_dots(const uint8_t* p, const int8_t* q) noexcept {
+  void q4(uint32_t g, __m512i (&out)[4]) const noexcept {
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < 4; ++j) out[j] = _mm512_loadu_si512(q + 256 * g + 64 * j);
+  }
+  __m512 d16() const noexcept { return _mm512_loadu_ps(d); }
+  __m512i sums16() const noexcept { return _mm512_loadu_si512(sum32); }
+};
+
+// kGroups groups at p.
+template <typename Format, uint32_t kGroups, typename Acts>
+[[gnu::always_inline]] inline GroupDots group_dots(const uint8_t* p, const Acts& acts) noexcept {
+  GroupDots dots = {};
   if constexpr (BlockNibbles<Format> || WideNibbles<Format>) {
     __m512i v[4] = {};  // part i of v[2 * g + h]: block 4 * h + i, or 2 * i + h, of group g
 #pragma GCC unroll 2
     for (uint32_t g = 0; g < kGroups; ++g) {
       __m512i codes[4], q4[4];
       Format::codes4(p + g * Format::kBytes, codes);
-      load_q(q + 256 * g, q4);
+      acts.q4(g, q4);
 #pragma GCC unroll 2
       for (uint32_t h = 0; h < 2; ++h) {
         v[2 * g + h] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes[2 * h], q4[2 * h]);
@@ -185,7 +196,7 @@ inline GroupDots group_dots(const uint8_t* p, const int8_t* q) noexcept {
     }
     const __m512i order = WideNibbles<Format> ? _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)
                                               : _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return {_mm512_permutexvar_epi32(order, sums_of_parts<2 * kMostOfFour<Format>>(v)), _mm512_setzero_si512()};
+    dots.dot0 = _mm512_permutexvar_epi32(order, sums_of_parts<2 * kMostOfFour<Format>>(v));
   } else {
     __m512i sums[2] = {};
 #pragma GCC unroll 2
@@ -193,7 +204,7 @@ inline GroupDots group_dots(const uint8_t* p, const int8_t* q) noexcept {
       __m512i v[4], q4[4];
 #pragma GCC unroll 4
       for (uint32_t j = 0; j < 4; ++j) v[j] = Format::pair(p + g * Format::kBytes, j);
-      load_q(q + 256 * g, q4);
+      acts.q4(g, q4);
 #pragma GCC unroll 4
       for (uint32_t j = 0; j < 4; ++j) v[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[j], q4[j]);
       sums[g] = sums_of_parts<kMostOfFour<Format>>(v);
@@ -202,10 +213,14 @@ inline GroupDots group_dots(const uint8_t* p, const int8_t* q) noexcept {
     const __m512i first = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
     const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(4));
     if constexpr (kGroups == 1) {
-      return {_mm512_permutexvar_epi32(first, sums[0]), _mm512_permutexvar_epi32(second, sums[0])};
+      dots.dot0 = _mm512_permutexvar_epi32(first, sums[0]);
+      dots.dot1 = _mm512_permutexvar_epi32(second, sums[0]);
+    } else {
+      dots.dot0 = _mm512_permutex2var_epi32(sums[0], first, sums[1]);
+      dots.dot1 = _mm512_permutex2var_epi32(sums[0], second, sums[1]);
     }
-    return {_mm512_permutex2var_epi32(sums[0], first, sums[1]), _mm512_permutex2var_epi32(sums[0], second, sums[1])};
   }
+  return dots;
 }
 
 inline __m512 two(__m256 a, __m256 b) noexcept { return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1); }
@@ -244,12 +259,12 @@ struct TwoTerms {
   __m512 factor, scale, min_factor, min_scale;
 };
 
-template <typename Format>
-[[gnu::always_inline]] inline TwoTerms two_terms(const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
-  const GroupDots dots = group_dots<Format, 2>(p, q);
+template <typename Format, typename Acts>
+[[gnu::always_inline]] inline TwoTerms two_terms(const uint8_t* p, const Acts& acts) noexcept {
+  const GroupDots dots = group_dots<Format, 2>(p, acts);
   const TwoScales s = two_scales<Format>(p);
-  const __m512 d_a = _mm512_loadu_ps(a.d);
-  const __m512i sum32 = _mm512_loadu_si512(a.sum32);
+  const __m512 d_a = acts.d16();
+  const __m512i sum32 = acts.sums16();
   __m512i isum = BlockNibbles<Format> || WideNibbles<Format> ? dots.dot0 : _mm512_add_epi32(dots.dot0, dots.dot1);
   if constexpr (Format::kOffset != 0) isum = _mm512_sub_epi32(isum, shift_offset<Format>(sum32));
   if constexpr (Format::kScale == SubScale::kBlock) isum = _mm512_mullo_epi32(isum, s.sc);
@@ -264,9 +279,9 @@ template <typename Format>
 }
 
 // join_group() of two groups, one after the other.
-template <typename Format>
-inline __m256 join_groups(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
-  const TwoTerms terms = two_terms<Format>(p, q, a);
+template <typename Format, typename Acts>
+[[gnu::always_inline]] inline __m256 join_groups(__m256 acc, const uint8_t* p, const Acts& acts) noexcept {
+  const TwoTerms terms = two_terms<Format>(p, acts);
 #pragma GCC unroll 2
   for (uint32_t g = 0; g < 2; ++g) {
     acc = _mm256_fmadd_ps(half(terms.factor, g), half(terms.scale, g), acc);
@@ -356,7 +371,7 @@ inline __m256 join_quarters(__m256 acc, const uint8_t* p, const int8_t* q, const
 
 template <typename Format>
 inline __m256 join_one_group(__m256 acc, const uint8_t* p, const int8_t* q, const ActGroup& a) noexcept {
-  const GroupDots dots = group_dots<Format, 1>(p, q);
+  const GroupDots dots = group_dots<Format, 1>(p, ActPair{q, a.d, a.sum32});
   return join_group<Format>(acc, _mm512_castsi512_si256(dots.dot0), _mm512_castsi512_si256(dots.dot1),
                             Format::scales(p), a);
 }
@@ -414,7 +429,8 @@ inline float dot_token(const uint8_t* p, uint32_t n_groups, const RowActs<Format
   if constexpr (Format::kScale != SubScale::kHalf) {  // whose 256-bit step is the faster one
     for (; g + 2 <= n_groups; g += 2, p += 2 * Format::kBytes) {
       prefetch_group<2 * Format::kBytes>(p + kPrefetchBytes);
-      acc = join_groups<Format>(acc, p, acts.q + 256 * g, act_at(acts.act, g));
+      const ActGroup a = act_at(acts.act, g);
+      acc = join_groups<Format>(acc, p, ActPair{acts.q + 256 * g, a.d, a.sum32});
     }
   }
   for (; g < n_groups; ++g, p += Format::kBytes) {
@@ -432,6 +448,7 @@ inline float dot_token(const uint8_t* p, uint32_t n_groups, const RowActs<Format
 // All rows of the call for at most kMostTokens tokens, k at most kMostRowGroups groups.
 template <typename Format, uint32_t kMostTokens>
 void run_rows(const MatmulArgs& args) noexcept {
+  prefetch_begin(args);
   const uint32_t n_groups = args.weights.k / 256;
   const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
   RowActs<Format> acts[kMostTokens];

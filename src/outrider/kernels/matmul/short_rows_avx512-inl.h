@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of one, two or four blocks of 32 elements (the experts of small models have such down projections): the sixteen
-// blocks of two groups are those of 16, 8 or 4 rows that follow each other in memory, so no group has a block too few,
-// and sixteen rows fold their lanes together. Internal linkage.
+// Short rows, as small models have them. Of one, two or four blocks of 32 elements (down projections of experts): the
+// sixteen blocks of two groups are those of 16, 8 or 4 rows that follow each other in memory, so no group has a block
+// too few, and sixteen rows fold their lanes together. Of 512 elements: one token's activations stay in registers.
+// Internal linkage.
 #pragma once
 
 #include "outrider/kernels/matmul/rows_avx512-inl.h"
+#include "outrider/kernels/vec/float_law_vec-inl.h"
 
 namespace outrider::kernels {
 namespace {
@@ -77,7 +79,7 @@ inline __m512 dot_short(const uint8_t* p, const ShortActs& acts) noexcept {
   __m512 v[kBlocks];
 #pragma GCC unroll 4
   for (uint32_t i = 0; i < kBlocks; ++i) {
-    const TwoTerms terms = two_terms<Format>(p + i * 2 * Format::kBytes, acts.q, {acts.q, acts.d, acts.sum32, nullptr});
+    const TwoTerms terms = two_terms<Format>(p + i * 2 * Format::kBytes, ActPair{acts.q, acts.d, acts.sum32});
     v[i] = _mm512_fmadd_ps(terms.factor, terms.scale, _mm512_setzero_ps());
     if constexpr (Format::kMin != Min::kNone) v[i] = _mm512_fmadd_ps(terms.min_factor, terms.min_scale, v[i]);
   }
@@ -86,6 +88,7 @@ inline __m512 dot_short(const uint8_t* p, const ShortActs& acts) noexcept {
 
 template <typename Format, uint32_t kBlocks, uint32_t kMostTokens>
 void run_short_rows(const MatmulArgs& args) noexcept {
+  prefetch_begin(args);
   constexpr uint64_t kRowBytes = kBlocks * Format::Block::kBytes;
   ShortActs acts[kMostTokens];
   for (uint32_t i = 0; i < args.n_tokens; ++i) acts[i].template fill<Format>(act_of(args, i), kBlocks);
@@ -95,6 +98,7 @@ void run_short_rows(const MatmulArgs& args) noexcept {
     const auto mask = static_cast<__mmask16>((1U << n_rows) - 1);
     const uint8_t* from = p;
     uint8_t padded[kStepRows * kRowBytes];
+    prefetch_group<kStepRows * kRowBytes>(p + kPrefetchBytes);
     if (n_rows < kStepRows) {
       __builtin_memset(padded, 0, sizeof padded);
       __builtin_memcpy(padded, p, n_rows * kRowBytes);
@@ -106,9 +110,52 @@ void run_short_rows(const MatmulArgs& args) noexcept {
   }
 }
 
+struct HeldPair {
+  __m512i q[2][4];
+  __m512 d;
+  __m512i sum32;
+
+  explicit HeldPair(const ActPair& from) noexcept : d(from.d16()), sum32(from.sums16()) {
+    for (uint32_t g = 0; g < 2; ++g) from.q4(g, q[g]);
+  }
+  void q4(uint32_t g, __m512i (&out)[4]) const noexcept {
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < 4; ++j) out[j] = q[g][j];
+  }
+  __m512 d16() const noexcept { return d; }
+  __m512i sums16() const noexcept { return sum32; }
+};
+
+// Rows of two groups for one token: the activations fit into registers, and eight rows fold their lanes together.
+template <typename Format>
+void run_rows_of_two_groups(const MatmulArgs& args) noexcept {
+  prefetch_begin(args);
+  RowActs<Format> acts;
+  acts.fill(act_of(args, 0), 2, 0);
+  const HeldPair held(ActPair{acts.q, acts.act.d, acts.act.sum32});
+  const uint64_t row_bytes = args.weights.row_bytes;
+  const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + args.row_begin * row_bytes;
+  const auto lanes = [&]() {
+    prefetch_group<2 * Format::kBytes>(p + kPrefetchBytes);
+    const __m256 v = join_groups<Format>(_mm256_setzero_ps(), p, held);
+    p += row_bytes;
+    return v;
+  };
+  uint32_t r = args.row_begin;
+  for (; r + 8 <= args.row_end; r += 8) {
+    __m256 rows[8];
+    for (__m256& row : rows) row = lanes();
+    _mm256_storeu_ps(args.out + r, fold_8_rows(rows));
+  }
+  for (; r < args.row_end; ++r) args.out[r] = fold_lanes(lanes());
+}
+
 // At most kMostTokens tokens.
 template <typename Format, uint32_t kMostTokens>
 void run_few_tokens(const MatmulArgs& args) noexcept {
+  if constexpr (Format::kScale != SubScale::kHalf) {
+    if (args.n_tokens == 1 && args.weights.k == 512) return run_rows_of_two_groups<Format>(args);
+  }
   if constexpr (Format::kBlocksApart) {
     if (has_short_rows<Format>(args.weights)) {
       switch (args.weights.k / 32) {
