@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kWideThreads, 8) wide_kernel(const __grid_cons
 #pragma unroll
   for (uint32_t h = 0; h < kHeads; ++h) {
     if (h >= part.n_heads) continue;
-    float* out = args.scratch + ((first_head + h) * p.n_chunks + blockIdx.x) * kWideElems;
-    reinterpret_cast<float2*>(out)[warp * kWarp + lane] = make_float2(o[h][0], o[h][1]);
+    float* out = args.scratch + out_at(p, part.row, part.head + h, 2 * threadIdx.x, blockIdx.x);
+    *reinterpret_cast<float2*>(out) = make_float2(o[h][0], o[h][1]);
   }
 }
 
@@ -132,14 +132,14 @@ void launch_all_chunks(const Params& p, cudaStream_t stream) {
 
 uint64_t attention_scratch_floats(const AttentionArgs& args) noexcept {
   const Params p = params_of(args);
-  return static_cast<uint64_t>(args.n_rows) * args.n_heads * p.n_chunks * ((args.dv + 1) / 2 * 2 + 2);
+  return static_cast<uint64_t>(args.n_rows) * args.n_heads * p.n_chunks * (column_groups(args.dv) * kMergeColumns + 2);
 }
 
 void attention(const AttentionArgs& args, cudaStream_t stream) {
   if (args.n_rows == 0 || args.n_heads == 0 || args.dv == 0) return;
   const Params p = params_of(args);
   launch_all_chunks(p, stream);
-  const dim3 grid(args.n_heads, args.n_rows, (args.dv + kMergeColumns - 1) / kMergeColumns);
+  const dim3 grid(args.n_heads, args.n_rows, column_groups(args.dv));
   launch_behind(merge_kernel, {grid, kMergeThreads, 0}, p, stream, "cudaLaunchKernelEx(merge_kernel)");
 }
 

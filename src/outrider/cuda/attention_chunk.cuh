@@ -125,9 +125,10 @@ __device__ __forceinline__ void with_type(KvType type, Body body) {
 
 // out_j of the heads: two threads share an element, each with half of the heads, where there are enough heads.
 template <uint32_t kHeads, KvType kType, typename AnyRows>
-__device__ __forceinline__ void add_values(const AttentionArgs& args, const AnyRows& values, Range range,
-                                           const float (*e)[kHeads], uint32_t n_heads, uint64_t head_stride,
-                                           float* outs) {
+__device__ __forceinline__ void add_values(const Params& p, const Part& part, const AnyRows& values,
+                                           const float (*e)[kHeads]) {
+  const AttentionArgs& args = p.args;
+  const Range range = part.range;
   constexpr uint32_t kParts = kHeads >= 4 ? 2 : 1;
   constexpr uint32_t kOwn = kHeads / kParts;
   const float(*first)[kHeads] = e + range.begin % kAttentionChunk;
@@ -144,7 +145,7 @@ __device__ __forceinline__ void add_values(const AttentionArgs& args, const AnyR
     }
 #pragma unroll
     for (uint32_t h = 0; h < kOwn; ++h) {
-      if (h0 + h < n_heads) outs[(h0 + h) * head_stride + j] = o[h];
+      if (h0 + h < part.n_heads) args.scratch[out_at(p, part.row, part.head + h0 + h, j, blockIdx.x)] = o[h];
     }
   }
 }
@@ -192,14 +193,12 @@ __global__ void __launch_bounds__(kThreads) chunk_kernel(const __grid_constant__
   }
   if constexpr (kStaged) wait_async<0>();
   __syncthreads();
-  float* outs = args.scratch + first_slot * args.dv;
-  const uint64_t head_stride = static_cast<uint64_t>(p.n_chunks) * args.dv;
   with_type(args.v_type, [&]<KvType kType>() {
     if constexpr (kStaged) {
       const StagedRows values{v_staged + (reinterpret_cast<uintptr_t>(v_base) & 15U), p.v_stage};
-      add_values<kHeads, kType>(args, values, range, e, n_heads, head_stride, outs);
+      add_values<kHeads, kType>(p, part, values, e);
     } else {
-      add_values<kHeads, kType>(args, Rows{v_base, args.v_stride}, range, e, n_heads, head_stride, outs);
+      add_values<kHeads, kType>(p, part, Rows{v_base, args.v_stride}, e);
     }
   });
 }

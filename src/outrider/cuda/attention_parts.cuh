@@ -78,11 +78,18 @@ __device__ __forceinline__ Part part_of(const Params& p) {
   return part;
 }
 
-// Where the (m, l) pairs begin. Scratch: outs (row, head, chunk, dv), then pairs (row, head, chunk).
+// Scratch: outs (row, head, group of kMergeColumns columns, chunk, column), then pairs (row, head, chunk). What a block
+// merges is one piece of memory.
+constexpr uint32_t kMergeColumns = 16;
+__host__ __device__ inline uint32_t column_groups(uint32_t dv) { return (dv + kMergeColumns - 1) / kMergeColumns; }
+__device__ __forceinline__ uint64_t out_at(const Params& p, uint64_t row, uint32_t head, uint32_t column,
+                                           uint32_t chunk) {
+  const uint64_t group = (row * p.args.n_heads + head) * column_groups(p.args.dv) + column / kMergeColumns;
+  return (group * p.n_chunks + chunk) * kMergeColumns + column % kMergeColumns;
+}
 __device__ __forceinline__ float2* pairs_of(const Params& p) {
   const AttentionArgs& args = p.args;
-  return reinterpret_cast<float2*>(args.scratch + static_cast<uint64_t>(args.n_rows) * args.n_heads * p.n_chunks *
-                                                      ((args.dv + 1) / 2 * 2));
+  return reinterpret_cast<float2*>(args.scratch + out_at(p, args.n_rows, 0, 0, 0));
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ struct AttentionArgs {
   uint32_t position = 0, window = 0;
   float scale = 1;
   const float* sink = nullptr;  // (n_heads)
-  float* scratch = nullptr;     // attention_scratch_floats()
+  float* scratch = nullptr;     // attention_scratch_floats(); 16-byte aligned
   float* out = nullptr;         // (n_rows, n_heads, dv)
   // Positions below `position` were in the cache before the launch before this one began, so reading them may begin
   // while it runs.

@@ -1,32 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bulk copies to shared memory, which one thread asks for and no thread carries, and their barriers. Compute capability
-// 9.0 and up.
+// Bulk copies to shared memory, which one thread asks for and no thread carries. Compute capability 9.0 and up.
 #pragma once
 
 #include <cstdint>
 
+#include "outrider/cuda/device/barrier.cuh"
+
 namespace outrider::cuda {
 namespace {
 
-__device__ __forceinline__ void init_barrier(uint32_t barrier, uint32_t n_arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(n_arrivals) : "memory");
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
 __device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t n_bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(n_bytes) : "memory");
-}
-__device__ __forceinline__ void wait_barrier(uint32_t barrier, uint32_t phase) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra over;\n"
-      "bra again;\n"
-      "over:\n"
-      "}\n" ::"r"(barrier),
-      "r"(phase)
-      : "memory");
 }
 // Addresses and n_bytes: multiples of 16.
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t n_bytes, uint32_t barrier) {
