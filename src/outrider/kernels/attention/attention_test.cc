@@ -136,39 +136,96 @@ TEST_P(Attention, HasTheBitsOfTheReferenceForAnyWidth) {
   }
 }
 
+// The heads together by fn, against the reference head by head. Every second head has a sink; the others have none, or
+// when all are together one that weighs nothing.
+void expect_heads_have_the_bits_of_each_alone(Random& rng, const Case& c, AttentionFn fn, uint32_t n_heads,
+                                              uint32_t begin, uint32_t end) {
+  std::vector<float> q(n_heads * c.shape.dk);
+  std::vector<float> sinks(n_heads);
+  for (float& x : q) x = static_cast<float>(rng.normal());
+  for (float& x : sinks) x = static_cast<float>(rng.normal());
+  std::vector<float> scratch(attention_scratch_floats(c.shape.dv) + 1, 1234.0F);
+  std::vector<float> want(n_heads * c.shape.dv);
+  std::vector<float> got(n_heads * c.shape.dv + 1, 1234.0F);
+  AttentionArgs args = c.args;
+  args.k_cache = c.k.data();
+  args.v_cache = c.v.data();
+  args.begin = begin;
+  args.end = end;
+  args.scratch = scratch.data();
+  for (uint32_t h = 0; h < n_heads; ++h) {
+    args.q = q.data() + h * c.shape.dk;
+    args.sink = h % 2 != 0 ? nullptr : &sinks[h];
+    args.out = want.data() + h * c.shape.dv;
+    attention_ref(args);
+  }
+  for (uint32_t h = 1; h < n_heads; h += 2) sinks[h] = -HUGE_VALF;
+  args.q = q.data();
+  args.sink = sinks.data();
+  args.out = got.data();
+  args.n_heads = n_heads;
+  fn(args);
+  EXPECT_TRUE(same_bits(want, got)) << "heads " << n_heads << " types " << int(c.args.k_type) << int(c.args.v_type)
+                                    << " dk " << c.shape.dk << " dv " << c.shape.dv << " [" << begin << ", " << end
+                                    << ")";
+  EXPECT_EQ(got.back(), 1234.0F) << "past the output";
+  EXPECT_EQ(scratch.back(), 1234.0F) << "past the scratch";
+}
+
 TEST_P(Attention, HeadsTogetherHaveTheBitsOfEachAlone) {
   TestRng rng(148);
+  const AttentionFn fn = choose_attention(GetParam());
   for (const KvType type : kKvTypes) {
-    for (const Shape shape : {Shape{64, 64}, Shape{128, 96}, Shape{192, 128}, Shape{80, 72}, Shape{19, 33}}) {
-      if (type == KvType::kQ8_0 && shape.dk % 32 != 0) continue;
+    for (const Shape shape : {Shape{64, 64}, Shape{128, 96}, Shape{192, 128}, Shape{80, 72}, Shape{19, 33},
+                              Shape{96, 80}, Shape{256, 256}}) {
+      if (type == KvType::kQ8_0 && (shape.dk % 32 != 0 || shape.dv % 32 != 0)) continue;
       const Case c(rng, shape, type, type, 300);
-      for (const uint32_t n_heads : {1U, 2U, 3U, 4U, 5U, 8U, 12U, 17U, 20U}) {
-        std::vector<float> q(n_heads * shape.dk);
-        std::vector<float> sinks(n_heads);
-        for (float& x : q) x = static_cast<float>(rng.normal());
-        for (float& x : sinks) x = static_cast<float>(rng.normal());
-        std::vector<float> scratch(attention_scratch_floats(shape.dv));
-        std::vector<float> want(n_heads * shape.dv);
-        std::vector<float> got(n_heads * shape.dv);
-        AttentionArgs args = c.args;
-        args.k_cache = c.k.data();
-        args.v_cache = c.v.data();
-        args.begin = 90;
-        args.scratch = scratch.data();
-        for (uint32_t h = 0; h < n_heads; ++h) {
-          args.q = q.data() + h * shape.dk;
-          args.sink = h % 2 != 0 ? nullptr : &sinks[h];
-          args.out = want.data() + h * shape.dv;
-          attention_ref(args);
-        }
-        for (uint32_t h = 1; h < n_heads; h += 2) sinks[h] = -HUGE_VALF;  // weighs nothing
-        args.q = q.data();
-        args.sink = sinks.data();
-        args.out = got.data();
-        args.n_heads = n_heads;
-        choose_attention(GetParam())(args);
-        EXPECT_TRUE(same_bits(want, got)) << "heads " << n_heads << " type " << int(type);
+      for (const uint32_t n_heads : {1U, 2U, 3U, 4U, 5U, 7U, 8U, 16U, 19U}) {
+        expect_heads_have_the_bits_of_each_alone(rng, c, fn, n_heads, 90, 300);
       }
+    }
+  }
+}
+
+// Windows and lengths around the eight scores that fold together and the ends of chunks.
+TEST_P(Attention, HeadsTogetherHaveTheBitsOfEachAloneForAnyPositions) {
+  TestRng rng(149);
+  const AttentionFn fn = choose_attention(GetParam());
+  const Case c(rng, {128, 128}, KvType::kF16, KvType::kF16, 389);
+  for (const uint32_t n_heads : {4U, 7U, 8U}) {
+    for (uint32_t n = 1; n <= 17; ++n) expect_heads_have_the_bits_of_each_alone(rng, c, fn, n_heads, 0, n);
+    for (const auto& [begin, end] : {std::pair{3U, 5U},
+                                     {127U, 129U},
+                                     {121U, 128U},
+                                     {123U, 261U},
+                                     {128U, 256U},
+                                     {131U, 384U},
+                                     {255U, 389U},
+                                     {388U, 389U}}) {
+      expect_heads_have_the_bits_of_each_alone(rng, c, fn, n_heads, begin, end);
+    }
+  }
+}
+
+TEST_P(Attention, HeadsTogetherHaveTheBitsOfEachAloneForMixedTypes) {
+  TestRng rng(150);
+  for (const KvType k_type : kKvTypes) {
+    for (const KvType v_type : kKvTypes) {
+      const Case c(rng, {128, 64}, k_type, v_type, 150);
+      expect_heads_have_the_bits_of_each_alone(rng, c, choose_attention(GetParam()), 5, 0, 150);
+    }
+  }
+}
+
+// An infinite key is a weight of zero for some heads and a fault for others, by the sign of the query: the ones that
+// fold together do not reach each other.
+TEST_P(Attention, FaultsOfHeadsTogetherStayWithTheirHead) {
+  TestRng rng(151);
+  for (const float fault : {HUGE_VALF, -HUGE_VALF}) {
+    for (const uint32_t at : {0U, 77U, 140U, 199U}) {
+      Case c(rng, {64, 64}, KvType::kF32, KvType::kF16, 200);
+      std::memcpy(c.k.data() + at * c.args.k_stride + 4 * 5, &fault, 4);
+      expect_heads_have_the_bits_of_each_alone(rng, c, choose_attention(GetParam()), 8, 0, 200);
     }
   }
 }

@@ -79,9 +79,9 @@ struct VecAvx2 {
     return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
   }
 
-  // The folds 16 and 8 of 32 lanes held in acc[0..3].
   static F keep(F v) noexcept { return v; }  // of sixteen registers none is to spare
 
+  // The folds 16 and 8 of 32 lanes held in acc[0..3].
   static __m256 fold_to_8(const F* acc) noexcept {
     return _mm256_add_ps(_mm256_add_ps(acc[0], acc[2]), _mm256_add_ps(acc[1], acc[3]));
   }
