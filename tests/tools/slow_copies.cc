@@ -26,6 +26,7 @@ class SlowCopies final : public outrider::io::FaultPlan {
  public:
   SlowCopies(std::string path, double mb_per_s, double others_mb_per_s)
       : path_(std::move(path)), mb_per_s_{mb_per_s, others_mb_per_s} {}
+  bool may_block() const noexcept override { return true; }
   outrider::io::ReadFault on_read(const outrider::io::ReadOp& op) override {
     const int drive = op.path == path_ ? 0 : 1;
     const std::lock_guard lock(mutex_[drive]);

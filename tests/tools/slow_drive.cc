@@ -39,6 +39,7 @@ std::atomic<bool> g_is_slow{false};
 class SlowDrive final : public outrider::io::FaultPlan {
  public:
   explicit SlowDrive(std::chrono::microseconds delay) : delay_(delay) {}
+  bool may_block() const noexcept override { return true; }
   outrider::io::ReadFault on_read(const outrider::io::ReadOp& /*op*/) override {
     if (g_is_slow.load()) std::this_thread::sleep_for(delay_);
     return {};

@@ -106,6 +106,7 @@ class SlowCopies : public FaultPlan {
  public:
   SlowCopies(std::string slow, std::chrono::microseconds fast_us, std::chrono::microseconds slow_us)
       : slow_(std::move(slow)), fast_us_(fast_us), slow_us_(slow_us) {}
+  bool may_block() const noexcept override { return true; }
   ReadFault on_read(const ReadOp& op) override {
     const bool is_slow = op.path == slow_;
     const std::lock_guard lock(mutex_[is_slow ? 1 : 0]);

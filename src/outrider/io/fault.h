@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam where tests make a drive misbehave. A preload library cannot see io_uring, so the seam is ours: it works the
 // same for the ring and for threads. Production passes nullptr, which costs one compare a read.
-// Threads: the reader's threads call it, several at a time; an implementation is thread-safe. A call may block.
+// Threads: the reader's threads call it, several at a time, and so may the reader's caller, unless may_block(); an
+// implementation is thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,8 @@ struct ReadFault {
 class FaultPlan {
  public:
   virtual ~FaultPlan() = default;
+  // Whether on_read() may wait or sleep. Then only the reader's own threads read.
+  virtual bool may_block() const noexcept { return false; }
   // An errno refuses the ring.
   virtual int on_ring() { return 0; }
   // An errno refuses the open.

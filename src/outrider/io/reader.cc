@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outrider/io/reader.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -63,14 +60,12 @@ bool Reader::Impl::make_rings(int& error) {
   for (uint32_t copy = 0; copy < balance.n_copies() && error == 0; ++copy) {
     auto worker = std::make_unique<RingWorker>();
     worker->copy = copy;
-    worker->ring = Ring::make(options.queue_depth + 1, error);
-    if (error == 0 && (worker->wake_fd = eventfd(0, EFD_CLOEXEC)) < 0) error = errno;
+    worker->ring = Ring::make(options.queue_depth, error);
     rings.push_back(std::move(worker));
   }
-  for (const auto& worker : rings) {
-    if (error != 0 && worker->wake_fd >= 0) close(worker->wake_fd);
-  }
   if (error != 0) rings.clear();
+  any_may_serve = !rings.empty() && (options.faults == nullptr || !options.faults->may_block());
+  caller_reads = any_may_serve && rings.size() == 1;
   return error == 0;
 }
 
@@ -85,7 +80,7 @@ void Reader::Impl::start() {
       worker->free_flights.reserve(options.queue_depth);
       worker->to_issue.reserve(options.queue_depth);
       worker->over.reserve(options.queue_depth);
-      worker->answers.resize(options.queue_depth + 1);
+      worker->answers.resize(options.queue_depth);
       for (uint32_t i = options.queue_depth; i-- > 0;) worker->free_flights.push_back(i);
     }
     for (const auto& worker : rings) threads.emplace_back([this, ring = worker.get()] { ring_loop(*ring); });
@@ -105,12 +100,9 @@ void Reader::Impl::stop_threads() noexcept {
   {
     const std::lock_guard lock(mutex);
     stopping = true;
-    for (const auto& worker : rings) worker->asleep = true;
-    wake_workers();
   }
   work_ready.notify_all();
   for (std::thread& thread : threads) thread.join();
-  for (const auto& worker : rings) close(worker->wake_fd);
 }
 
 // Call with the mutex held.
@@ -118,6 +110,7 @@ uint32_t Reader::Impl::collect(std::span<ReadDone> out) {
   uint32_t n_out = 0;
   while (n_out < out.size() && queue.pop_done(out[n_out])) ++n_out;
   n_done.store(queue.n_done(), std::memory_order_release);
+  n_uncollected -= n_out;
   return n_out;
 }
 
@@ -158,14 +151,15 @@ Reader::~Reader() = default;
 
 bool Reader::submit(std::span<const ReadRequest> requests, std::span<ReadId> ids) {
   OUTRIDER_CHECK(ids.empty() || ids.size() == requests.size());
-  const std::lock_guard lock(impl_->mutex);
+  Impl::Lock lock(impl_->mutex);
   if (requests.size() > impl_->queue.n_free()) return false;
   for (size_t i = 0; i < requests.size(); ++i) {
     OUTRIDER_CHECK(requests[i].file_idx < n_files());
     const ReadId id = *impl_->queue.push(requests[i], impl_->span_of(requests[i]));
     if (!ids.empty()) ids[i] = id;
   }
-  impl_->wake_workers();
+  impl_->n_uncollected += static_cast<uint32_t>(requests.size());
+  impl_->start_reading(lock);
   return true;
 }
 
@@ -177,7 +171,7 @@ bool Reader::cancel(ReadId id) {
 }
 
 bool Reader::cancel_all(std::span<const ReadId> ids) {
-  const std::lock_guard lock(impl_->mutex);
+  Impl::Lock lock(impl_->mutex);
   for (const ReadId id : ids) {
     if (!impl_->queue.is_queued(id)) return false;
   }
@@ -186,18 +180,18 @@ bool Reader::cancel_all(std::span<const ReadId> ids) {
     OUTRIDER_CHECK(cancelled, "a queued demand cannot be taken back");
   }
   impl_->n_done.store(impl_->queue.n_done(), std::memory_order_release);
-  impl_->wake_workers();  // what waited behind them may start now
+  impl_->start_reading(lock);  // what waited behind them
   return true;
 }
 
 bool Reader::promote(std::span<const ReadId> ids) {
   bool has_started = false;
-  const std::lock_guard lock(impl_->mutex);
+  Impl::Lock lock(impl_->mutex);
   for (const ReadId id : ids) {
     has_started |= !impl_->queue.is_queued(id);
     impl_->queue.promote(id);
   }
-  impl_->wake_workers();
+  impl_->start_reading(lock);
   return has_started;
 }
 
@@ -208,16 +202,16 @@ void Reader::set_low_depth(uint32_t n_pieces) {
 }
 
 uint32_t Reader::poll(std::span<ReadDone> out) {
-  if (impl_->n_done.load(std::memory_order_acquire) == 0) return 0;
-  const std::lock_guard lock(impl_->mutex);
+  if (impl_->n_uncollected == 0) return 0;
+  if (impl_->n_done.load(std::memory_order_acquire) == 0 && !impl_->caller_reads) return 0;
+  Impl::Lock lock(impl_->mutex);
+  if (impl_->queue.n_done() == 0) impl_->look_for_done(lock);
   return impl_->collect(out);
 }
 
 uint32_t Reader::wait(std::span<ReadDone> out) {
-  std::unique_lock lock(impl_->mutex);
-  impl_->caller_waits = true;
-  impl_->done_ready.wait(lock, [this] { return impl_->queue.n_done() != 0 || impl_->queue.n_pending() == 0; });
-  impl_->caller_waits = false;
+  Impl::Lock lock(impl_->mutex);
+  impl_->wait_for_done(lock);
   return impl_->collect(out);
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads byte ranges of model files into caller memory, several at a time, past the page cache where that is possible.
 // Why io_uring with O_DIRECT and not mmap: docs/architecture.md, "Reads".
-// Inside: one thread that owns a ring, or pread threads when the kernel refuses a ring. With mirrors, copies of the
-// files on other drives, that many of either: each drive has its own queue, and each piece goes to the copy that would
-// be done with it first (copy_balance.h). A copy that cannot be read any more is left, and its pieces go on at another.
+// Inside: a ring, or pread threads when the kernel refuses one. Who submits hands the kernel what may start, and who
+// waits takes in what is done: no other thread has to get a core first. A thread of the ring does both when the caller
+// computes and something still waits to start. With mirrors, copies of the files on other drives, there are that many
+// rings, each with a thread that takes in what is done, or that many sets of pread threads: each drive has its own
+// queue, and each piece goes to the copy that would be done with it first (copy_balance.h). A copy that cannot be read
+// any more is left, and its pieces go on at another.
 // A request is cut into pieces of `piece_bytes` so that the drive sees a deep queue, and is told once, when its last
 // byte has landed. A direct read takes the aligned superset of the range straight into the destination (no copy);
 // ReadDone::data says where the wanted bytes begin. Short reads are finished, EINTR and EAGAIN repeated, EIO repeated a
@@ -65,7 +68,7 @@ class Reader {
   bool promote(std::span<const ReadId> ids);
   // Most pieces in flight of reads that are no demands, > 0; ReadQueue::set_low_depth().
   void set_low_depth(uint32_t n_pieces);
-  // Completions so far, at most out.size() of them. Takes no lock when there is none.
+  // Completions so far, at most out.size() of them. Takes no lock when nothing is under way.
   uint32_t poll(std::span<ReadDone> out);
   // As poll, but waits for the first one. 0 only when nothing is under way.
   uint32_t wait(std::span<ReadDone> out);
@@ -76,9 +79,10 @@ class Reader {
   // Alignment of direct reads of this file; 0 = it is read buffered.
   uint32_t block_bytes(uint32_t file_idx) const noexcept;
   bool uses_ring() const noexcept;
-  // Of all reads so far: from when a piece was taken up to its last byte, repeats included.
+  // Of all reads so far: from when a piece was taken up to its last byte, repeats included; or until somebody looked,
+  // when nobody waited for it.
   ReadLatency latency() const noexcept;
-  // Processor time of the reader's threads so far: what reading takes from others when no core is idle.
+  // Processor time of reading so far: what it takes from others when no core is idle.
   uint64_t cpu_ns() const noexcept;
   // What opening found, one line each.
   const std::vector<std::string>& warnings() const noexcept;

@@ -19,7 +19,6 @@
 namespace outrider::io {
 
 inline constexpr uint32_t kMaxThreads = 16;      // of one copy of the files
-inline constexpr uint64_t kWakeId = UINT64_MAX;  // of a ring's read of its wake descriptor
 
 struct SourceFile {
   File buffered;
@@ -28,7 +27,8 @@ struct SourceFile {
   std::atomic<bool> direct_refused{false};  // found out later; alone, so relaxed is enough
 };
 
-// What a ring thread works with. There is one for each copy of the files: each drive has its own queue in the kernel.
+// A ring and what flies in it. There is one for each copy of the files: each drive has its own queue in the kernel.
+// Whoever finds it not busy, and has set is_busy, has it until he clears that; meanwhile he may let go of the mutex.
 struct RingWorker {
   struct Flight {
     Piece piece;
@@ -40,14 +40,14 @@ struct RingWorker {
   };
   uint32_t copy = 0;
   std::unique_ptr<Ring> ring;
-  int wake_fd = -1;
-  uint64_t wake_value = 0;
-  bool asleep = false;  // guarded by the reader's mutex: it waits and could take more
+  bool is_busy = false;       // guarded by the reader's mutex
+  bool is_submitted = true;   // all that was pushed to the ring has been taken by the kernel
   std::vector<Flight> flights;
   std::vector<uint32_t> free_flights;
   std::vector<uint32_t> to_issue;
   std::vector<Over> over;
   std::vector<RingDone> answers;  // made before the thread starts: it may start as late as the token loop
+  bool is_flying() const noexcept { return free_flights.size() != flights.size(); }
 };
 
 struct Reader::Impl {
@@ -70,28 +70,35 @@ struct Reader::Impl {
     const SourceFile& source = file(piece.copy, piece.file_idx);
     return piece.direct ? source.direct : source.buffered;
   }
-  void wake_workers() noexcept;
   uint32_t collect(std::span<ReadDone> out);
 
   // reader_workers.cc
+  using Lock = std::unique_lock<std::mutex>;
   void thread_loop(uint32_t copy) noexcept;
   void ring_loop(RingWorker& worker) noexcept;
-  bool take_flights(RingWorker& worker);
+  bool is_my_turn(const RingWorker& worker) const noexcept;
+  void serve(RingWorker& worker, Lock& lock) noexcept;
+  void serve_all(Lock& lock) noexcept;
+  void start_reading(Lock& lock) noexcept;
+  void look_for_done(Lock& lock) noexcept;
+  void wait_for_done(Lock& lock) noexcept;
+  bool may_take_flight(const RingWorker& worker) const noexcept;
   PieceStep issue(RingWorker& worker, uint32_t flight_idx);
+  void issue_taken(RingWorker& worker) noexcept;
+  void reap(RingWorker& worker) noexcept;
   void end_flights(RingWorker& worker);
   bool take(uint32_t copy, Piece& piece) noexcept;
   void finish(uint32_t copy, const Piece& piece, bool failed);
   bool turn_to_other_copy(Piece& piece) noexcept;
   void tell_done();
   void leave_refused_direct(Piece& piece) const noexcept;
-  void wake_sleepers() noexcept;
 
   const ReaderOptions options;
   std::vector<SourceFile> files;  // copy by copy
   std::vector<std::string> warnings;
 
   std::mutex mutex;
-  std::condition_variable work_ready;                               // for the pread threads
+  std::condition_variable work_ready;                               // for the reader's threads
   std::condition_variable done_ready;                               // for the caller
   ReadQueue queue;                                                  // guarded by mutex
   CopyBalance balance;                                              // guarded by mutex
@@ -102,6 +109,9 @@ struct Reader::Impl {
   std::atomic<uint32_t> n_done{0};  // completions in the queue; release in finish(), acquire in poll()
 
   std::vector<std::unique_ptr<RingWorker>> rings;  // empty: pread threads
+  bool any_may_serve = false;                      // rings: the caller, and the thread of another
+  bool caller_reads = false;                       // there is one ring, and who waits for it serves it
+  uint32_t n_uncollected = 0;                      // requests; the caller's own
   std::vector<std::thread> threads;
 };
 

@@ -275,6 +275,7 @@ TEST_F(ReaderTest, FailuresAreToldPerRequestAndLeaveOthersAlone) {
 // Holds every read back until it is told to go on.
 class Gate : public FaultPlan {
  public:
+  bool may_block() const noexcept override { return true; }
   ReadFault on_read(const ReadOp& /*op*/) override {
     if (closed_) {
       reached_.count_down();

@@ -37,11 +37,18 @@ class CpuMeter {
   uint64_t last_;
 };
 
-void wake(const RingWorker& worker) noexcept {
-  const uint64_t one = 1;
-  while (write(worker.wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
-  }
-}
+// Likewise, for what the caller does of it, none of which waits: by the clock, which costs less.
+class CallerMeter {
+ public:
+  explicit CallerMeter(std::atomic<uint64_t>& sum) noexcept : sum_(sum) {}
+  ~CallerMeter() { sum_.fetch_add(now_ns() - begin_, std::memory_order_relaxed); }
+  CallerMeter(const CallerMeter&) = delete;
+  CallerMeter& operator=(const CallerMeter&) = delete;
+
+ private:
+  std::atomic<uint64_t>& sum_;
+  const uint64_t begin_ = now_ns();
+};
 
 }  // namespace
 
@@ -80,7 +87,7 @@ void Reader::Impl::leave_refused_direct(Piece& piece) const noexcept {
     leave_direct(piece);
 }
 
-// After a failure for good: false when no other copy of the files is left. Else the piece goes on there, from where it
+// After a failure for good; without the mutex. False when no other copy of the files is left. Else the piece goes on there, from where it
 // is, and nothing more is taken for the copy that failed.
 bool Reader::Impl::turn_to_other_copy(Piece& piece) noexcept {
   if (balance.n_copies() == 1) return false;
@@ -128,19 +135,9 @@ void Reader::Impl::thread_loop(uint32_t copy) noexcept {
   }
 }
 
-// Takes pieces while there is room. Returns whether the thread should stop taking.
-bool Reader::Impl::take_flights(RingWorker& worker) {
-  const std::lock_guard lock(mutex);
-  while (!stopping && !worker.free_flights.empty()) {
-    const uint32_t flight_idx = worker.free_flights.back();
-    if (!take(worker.copy, worker.flights[flight_idx].piece)) break;
-    worker.free_flights.pop_back();
-    worker.to_issue.push_back(flight_idx);
-  }
-  worker.asleep = false;  // not to be woken by itself
-  wake_sleepers();
-  worker.asleep = !worker.free_flights.empty();
-  return stopping;
+// Call with the mutex held.
+bool Reader::Impl::may_take_flight(const RingWorker& worker) const noexcept {
+  return !stopping && !worker.free_flights.empty() && balance.may_take(worker.copy) && queue.can_take();
 }
 
 // Pushes the rest of a flight's piece to the ring. Returns kAgain when it is on its way, else how a fault ended it.
@@ -163,9 +160,35 @@ PieceStep Reader::Impl::issue(RingWorker& worker, uint32_t flight_idx) {
   }
 }
 
+void Reader::Impl::issue_taken(RingWorker& worker) noexcept {
+  for (const uint32_t flight_idx : worker.to_issue) {
+    const PieceStep step = issue(worker, flight_idx);
+    if (step == PieceStep::kAgain) {
+      worker.is_submitted = false;
+    } else {
+      worker.over.push_back({flight_idx, step == PieceStep::kFailed});
+    }
+  }
+  worker.to_issue.clear();
+  if (!worker.is_submitted) worker.is_submitted = worker.ring->submit();
+}
+
+void Reader::Impl::reap(RingWorker& worker) noexcept {
+  const uint32_t n_answers = worker.ring->reap(worker.answers);
+  for (uint32_t i = 0; i < n_answers; ++i) {
+    const auto flight_idx = static_cast<uint32_t>(worker.answers[i].id);
+    RingWorker::Flight& flight = worker.flights[flight_idx];
+    const PieceStep step = advance(flight.piece, apply_fault(flight.fault, worker.answers[i].result, flight.piece.dst));
+    if (step == PieceStep::kAgain || (step == PieceStep::kFailed && turn_to_other_copy(flight.piece))) {
+      worker.to_issue.push_back(flight_idx);
+    } else {
+      worker.over.push_back({flight_idx, step == PieceStep::kFailed});
+    }
+  }
+}
+
+// Call with the mutex held.
 void Reader::Impl::end_flights(RingWorker& worker) {
-  if (worker.over.empty()) return;
-  const std::lock_guard lock(mutex);
   for (const RingWorker::Over& end : worker.over) {
     finish(worker.copy, worker.flights[end.flight_idx].piece, end.failed);
     worker.free_flights.push_back(end.flight_idx);
@@ -174,65 +197,103 @@ void Reader::Impl::end_flights(RingWorker& worker) {
   tell_done();
 }
 
+// Takes in what is done, and hands the kernel what may start now. Call with the mutex held, which it lets go of in
+// between, when the ring is not busy.
+void Reader::Impl::serve(RingWorker& worker, Lock& lock) noexcept {
+  worker.is_busy = true;
+  lock.unlock();
+  reap(worker);
+  lock.lock();
+  for (;;) {
+    end_flights(worker);
+    const size_t n_retries = worker.to_issue.size();
+    while (may_take_flight(worker)) {
+      const uint32_t flight_idx = worker.free_flights.back();
+      if (!take(worker.copy, worker.flights[flight_idx].piece)) break;
+      worker.free_flights.pop_back();
+      worker.to_issue.push_back(flight_idx);
+    }
+    if (worker.to_issue.empty() && worker.is_submitted) break;
+    // Which copy is the faster has changed with that.
+    if (rings.size() > 1 && worker.to_issue.size() != n_retries) work_ready.notify_all();
+    lock.unlock();
+    issue_taken(worker);
+    reap(worker);
+    lock.lock();
+  }
+  worker.is_busy = false;
+}
+
+// Whether the ring's thread is to serve it. Where the caller does so whenever he waits, what flies is left to him,
+// unless something waits for its end to start.
+bool Reader::Impl::is_my_turn(const RingWorker& worker) const noexcept {
+  if (worker.is_busy) return false;
+  if (!caller_reads || stopping) return worker.is_flying() || may_take_flight(worker);
+  return !caller_waits && queue.has_waiting();
+}
+
 void Reader::Impl::ring_loop(RingWorker& worker) noexcept {
   CpuMeter meter(cpu_ns);
-  bool wake_armed = false;
+  Lock lock(mutex);
   for (;;) {
-    const bool is_stopping = take_flights(worker);
-    if (is_stopping && !wake_armed && worker.to_issue.empty() && worker.free_flights.size() == worker.flights.size())
-      return;
-    if (!wake_armed && !is_stopping) {
-      worker.ring->push(worker.wake_fd, 0, reinterpret_cast<std::byte*>(&worker.wake_value), sizeof worker.wake_value,
-                        kWakeId);
-      wake_armed = true;
+    work_ready.wait(lock, [&] { return stopping || is_my_turn(worker); });
+    if (is_my_turn(worker)) {
+      serve(worker, lock);
+      if (caller_reads && caller_waits) done_ready.notify_one();  // he goes on with it
+      if (!caller_reads && !stopping && queue.can_take()) serve_all(lock);
     }
-    for (const uint32_t flight_idx : worker.to_issue) {
-      const PieceStep step = issue(worker, flight_idx);
-      if (step != PieceStep::kAgain) worker.over.push_back({flight_idx, step == PieceStep::kFailed});
-    }
-    worker.to_issue.clear();
-    if (!worker.over.empty()) {
-      end_flights(worker);
+    if (stopping && !worker.is_busy && !worker.is_flying()) return;
+    meter.read();
+    if (!worker.is_flying() || !(stopping || is_my_turn(worker))) continue;
+    lock.unlock();
+    worker.ring->wait();
+    lock.lock();
+  }
+}
+
+// Starts what can be started, or wakes those who will. Call with the mutex held.
+void Reader::Impl::serve_all(Lock& lock) noexcept {
+  for (const auto& ring : rings) {
+    if (any_may_serve && !ring->is_busy && may_take_flight(*ring)) serve(*ring, lock);
+  }
+  if (!caller_reads || queue.has_waiting()) work_ready.notify_all();
+}
+
+// For the caller, after something may have become ready to start. Call with the mutex held.
+void Reader::Impl::start_reading(Lock& lock) noexcept {
+  const CallerMeter meter(cpu_ns);
+  serve_all(lock);
+}
+
+// For the caller, when nothing has been told. Call with the mutex held.
+void Reader::Impl::look_for_done(Lock& lock) noexcept {
+  // While something waits to start, the ring's thread is at it.
+  if (!caller_reads || queue.n_pending() == 0 || queue.has_waiting() || rings.front()->is_busy) return;
+  const CallerMeter meter(cpu_ns);
+  serve(*rings.front(), lock);
+}
+
+// Until something is done, or nothing is under way. Call with the mutex held.
+void Reader::Impl::wait_for_done(Lock& lock) noexcept {
+  caller_waits = true;
+  while (queue.n_done() == 0 && queue.n_pending() != 0) {
+    RingWorker* ring = caller_reads ? rings.front().get() : nullptr;
+    if (ring == nullptr || ring->is_busy) {
+      done_ready.wait(lock);
       continue;
     }
-    const uint32_t n_answers = worker.ring->submit_and_wait(worker.answers);
-    for (uint32_t i = 0; i < n_answers; ++i) {
-      if (worker.answers[i].id == kWakeId) {
-        wake_armed = false;
-        continue;
-      }
-      const auto flight_idx = static_cast<uint32_t>(worker.answers[i].id);
-      RingWorker::Flight& flight = worker.flights[flight_idx];
-      const PieceStep step =
-          advance(flight.piece, apply_fault(flight.fault, worker.answers[i].result, flight.piece.dst));
-      if (step == PieceStep::kAgain || (step == PieceStep::kFailed && turn_to_other_copy(flight.piece))) {
-        worker.to_issue.push_back(flight_idx);
-      } else {
-        worker.over.push_back({flight_idx, step == PieceStep::kFailed});
-      }
+    {
+      const CallerMeter meter(cpu_ns);
+      serve(*ring, lock);
     }
-    meter.read();
-    end_flights(worker);
+    if (queue.n_done() != 0 || queue.n_pending() == 0) break;
+    OUTRIDER_CHECK(ring->is_flying(), "{} reads wait for nothing", queue.n_pending());
+    lock.unlock();
+    ring->ring->wait();
+    lock.lock();
   }
-}
-
-// Call with the mutex held. Wakes the ring threads that could take something now.
-void Reader::Impl::wake_sleepers() noexcept {
-  if (!stopping && !queue.can_take()) return;
-  for (const auto& worker : rings) {
-    if (!worker->asleep || (!stopping && !balance.may_take(worker->copy))) continue;
-    worker->asleep = false;
-    wake(*worker);
-  }
-}
-
-// Call with the mutex held, after the queue has changed.
-void Reader::Impl::wake_workers() noexcept {
-  if (rings.empty()) {
-    work_ready.notify_all();
-  } else {
-    wake_sleepers();
-  }
+  caller_waits = false;
+  if (caller_reads && queue.has_waiting()) work_ready.notify_all();
 }
 
 }  // namespace outrider::io

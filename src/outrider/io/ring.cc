@@ -92,21 +92,31 @@ void Ring::push(int fd, uint64_t offset, std::byte* dst, uint32_t n_bytes, uint6
   io_uring_sqe_set_data64(sqe, id);
 }
 
-uint32_t Ring::submit_and_wait(std::span<RingDone> out) noexcept {
+bool Ring::submit() noexcept {
   for (;;) {
-    const int status = io_uring_submit_and_wait(&impl_->ring, 1);
+    const int status = io_uring_submit(&impl_->ring);
+    if (status >= 0 && io_uring_sq_ready(&impl_->ring) == 0) return true;
     // Busy: completions have to be taken before the kernel accepts more. What was not accepted stays queued.
-    if (status < 0 && status != -EINTR && status != -EAGAIN && status != -EBUSY) {
-      OUTRIDER_CHECK(false, "io_uring_enter: errno {}", -status);
-    }
-    uint32_t n_done = 0;
-    io_uring_cqe* cqe = nullptr;
-    while (n_done < out.size() && io_uring_peek_cqe(&impl_->ring, &cqe) == 0) {
-      out[n_done++] = {.id = io_uring_cqe_get_data64(cqe), .result = cqe->res};
-      io_uring_cqe_seen(&impl_->ring, cqe);
-    }
-    if (n_done > 0) return n_done;
+    if (status == -EAGAIN || status == -EBUSY || status >= 0) return false;
+    OUTRIDER_CHECK(status == -EINTR, "io_uring_enter: errno {}", -status);
   }
+}
+
+uint32_t Ring::reap(std::span<RingDone> out) noexcept {
+  uint32_t n_done = 0;
+  io_uring_cqe* cqe = nullptr;
+  while (n_done < out.size() && io_uring_peek_cqe(&impl_->ring, &cqe) == 0) {
+    out[n_done++] = {.id = io_uring_cqe_get_data64(cqe), .result = cqe->res};
+    io_uring_cqe_seen(&impl_->ring, cqe);
+  }
+  return n_done;
+}
+
+// Reads no memory of the ring: the kernel does.
+void Ring::wait() const noexcept {
+  const int status = io_uring_enter(static_cast<unsigned>(impl_->ring.ring_fd), 0, 1, IORING_ENTER_GETEVENTS, nullptr);
+  OUTRIDER_CHECK(status >= 0 || status == -EINTR || status == -EAGAIN || status == -EBUSY, "io_uring_enter: errno {}",
+                 -status);
 }
 
 }  // namespace outrider::io

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An io_uring for reads, nothing else: reads are pushed, handed to the kernel together, and come back in any order.
-// Threads: owned by one thread (another one may have made it before).
+// Threads: one at a time uses it (the reader says which); only wait() may be called by others meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,13 @@ class Ring {
 
   // Queues one read; the caller keeps at most `depth` in flight. `dst` stays alive until its RingDone.
   void push(int fd, uint64_t offset, std::byte* dst, uint32_t n_bytes, uint64_t id) noexcept;
-  // Hands all pushed reads to the kernel, waits until at least one read is done, and returns how many it put in `out`.
-  uint32_t submit_and_wait(std::span<RingDone> out) noexcept;
+  // Hands all pushed reads to the kernel, which may not take all of them before some that are done are reaped: then
+  // they stay pushed, and the result is false.
+  bool submit() noexcept;
+  // Reads that are done, without waiting. Returns how many it put in `out`.
+  uint32_t reap(std::span<RingDone> out) noexcept;
+  // Returns when a read is done that was not reaped when wait() began (or earlier, after a signal). Any thread.
+  void wait() const noexcept;
 
  private:
   struct Impl;

@@ -19,6 +19,7 @@ namespace {
 // A drive whose gate can be shut: reads wait at it until it opens. Keeps the offsets in the order in which they came.
 class GatedDrive : public io::FaultPlan {
  public:
+  bool may_block() const noexcept override { return true; }
   io::ReadFault on_read(const io::ReadOp& op) override {
     std::unique_lock lock(mutex_);
     offsets_.push_back(op.offset);
