@@ -146,6 +146,11 @@ TEST(Ring, ReadsComeBackWithTheirIds) {
     n_done += ring->reap(std::span(done).subspan(n_done));
   }
   EXPECT_EQ(ring->reap(done), 0U);
+  ring->wake();
+  ring->wait();
+  RingDone woken;
+  EXPECT_EQ(ring->reap({&woken, 1}), 1U);
+  EXPECT_EQ(woken.id, kWakeId);
   uint64_t ids = 0;
   for (const RingDone& one : done) {
     EXPECT_EQ(one.result, 1000);

@@ -100,6 +100,10 @@ void Reader::Impl::stop_threads() noexcept {
   {
     const std::lock_guard lock(mutex);
     stopping = true;
+    // Its thread may wait for a read that the caller has reaped.
+    for (const auto& worker : rings) {
+      if (!worker->is_busy) worker->ring->wake();
+    }
   }
   work_ready.notify_all();
   for (std::thread& thread : threads) thread.join();

@@ -18,7 +18,7 @@
 
 namespace outrider::io {
 
-inline constexpr uint32_t kMaxThreads = 16;      // of one copy of the files
+inline constexpr uint32_t kMaxThreads = 16;  // of one copy of the files
 
 struct SourceFile {
   File buffered;
@@ -40,8 +40,8 @@ struct RingWorker {
   };
   uint32_t copy = 0;
   std::unique_ptr<Ring> ring;
-  bool is_busy = false;       // guarded by the reader's mutex
-  bool is_submitted = true;   // all that was pushed to the ring has been taken by the kernel
+  bool is_busy = false;      // guarded by the reader's mutex
+  bool is_submitted = true;  // all that was pushed to the ring has been taken by the kernel
   std::vector<Flight> flights;
   std::vector<uint32_t> free_flights;
   std::vector<uint32_t> to_issue;

@@ -87,8 +87,8 @@ void Reader::Impl::leave_refused_direct(Piece& piece) const noexcept {
     leave_direct(piece);
 }
 
-// After a failure for good; without the mutex. False when no other copy of the files is left. Else the piece goes on there, from where it
-// is, and nothing more is taken for the copy that failed.
+// After a failure for good; without the mutex. False when no other copy of the files is left. Else the piece goes on
+// there, from where it is, and nothing more is taken for the copy that failed.
 bool Reader::Impl::turn_to_other_copy(Piece& piece) noexcept {
   if (balance.n_copies() == 1) return false;
   const std::lock_guard lock(mutex);
@@ -176,6 +176,7 @@ void Reader::Impl::issue_taken(RingWorker& worker) noexcept {
 void Reader::Impl::reap(RingWorker& worker) noexcept {
   const uint32_t n_answers = worker.ring->reap(worker.answers);
   for (uint32_t i = 0; i < n_answers; ++i) {
+    if (worker.answers[i].id == kWakeId) continue;
     const auto flight_idx = static_cast<uint32_t>(worker.answers[i].id);
     RingWorker::Flight& flight = worker.flights[flight_idx];
     const PieceStep step = advance(flight.piece, apply_fault(flight.fault, worker.answers[i].result, flight.piece.dst));

@@ -92,6 +92,15 @@ void Ring::push(int fd, uint64_t offset, std::byte* dst, uint32_t n_bytes, uint6
   io_uring_sqe_set_data64(sqe, id);
 }
 
+void Ring::wake() noexcept {
+  io_uring_sqe* sqe = io_uring_get_sqe(&impl_->ring);
+  OUTRIDER_CHECK(sqe != nullptr, "wake() of a ring with reads that were not submitted");
+  io_uring_prep_nop(sqe);
+  io_uring_sqe_set_data64(sqe, kWakeId);
+  while (!submit()) {
+  }
+}
+
 bool Ring::submit() noexcept {
   for (;;) {
     const int status = io_uring_submit(&impl_->ring);

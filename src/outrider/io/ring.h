@@ -10,6 +10,8 @@
 
 namespace outrider::io {
 
+inline constexpr uint64_t kWakeId = UINT64_MAX;
+
 struct RingDone {
   uint64_t id = 0;
   int64_t result = 0;  // bytes read, or -errno
@@ -31,8 +33,11 @@ class Ring {
   bool submit() noexcept;
   // Reads that are done, without waiting. Returns how many it put in `out`.
   uint32_t reap(std::span<RingDone> out) noexcept;
-  // Returns when a read is done that was not reaped when wait() began (or earlier, after a signal). Any thread.
+  // Returns when a read is done that was not reaped when wait() began (or earlier, after a signal). Any thread. Where
+  // others reap, what it waits for may be gone before it begins: wake() ends it then.
   void wait() const noexcept;
+  // Ends every wait(), by a completion with kWakeId. Requires that all that was pushed is submitted.
+  void wake() noexcept;
 
  private:
   struct Impl;
