@@ -177,6 +177,20 @@ struct Output {
   __mmask16 mask[kMostTiles];
 };
 
+// Has the lines that a step's results go to brought while its products are computed. They lie a whole row apart, for
+// the experts mostly in memory: stores that wait for them fill the store queue, and the products behind them wait, too.
+// always_inline: GCC takes a function that only prefetches for one without effects and leaves its calls out.
+template <uint32_t kTiles, uint32_t kTokens>
+[[gnu::always_inline]] inline void ask_for_output(const Output& output) noexcept {
+#pragma GCC unroll 4
+  for (uint32_t t = 0; t < kTokens; ++t) {
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < kTiles; ++i) {
+      _mm_prefetch(output.out + t * output.stride + i * kTileRows, _MM_HINT_T0);
+    }
+  }
+}
+
 // The blocks of a panel join the lanes of kTokens tokens.
 template <typename Format, uint32_t kTiles, uint32_t kTokens>
 void join_panel(const Panel<kTiles>& panel, const Part& part, const ActGroup* acts, const void* token_units,
@@ -185,6 +199,7 @@ void join_panel(const Panel<kTiles>& panel, const Part& part, const ActGroup* ac
 #pragma GCC unroll 4
   for (uint32_t t = 0; t < kTokens; ++t) q[t] = acts[t].q;
   const auto* units = static_cast<const TokenUnit<kTokens>*>(token_units);
+  if (part.is_last) ask_for_output<kTiles, kTokens>(output);
   for (uint32_t b = 0; b < 8; ++b) {
     ahead.fetch();
     __m512 lane[kTiles][kTokens];
