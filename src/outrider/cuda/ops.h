@@ -44,6 +44,23 @@ struct QuantizedRows {
 void quantize_act(const float* x, uint64_t x_stride, uint32_t n_rows, uint32_t k, const QuantizedRows& out,
                   cudaStream_t stream);
 
+// ---- packed weights ----
+
+// A second layout of a matrix, of nearly as many bytes, in the order in which row kernels read it (product/packed.h).
+bool has_packed(format::TensorType type) noexcept;
+uint64_t packed_bytes(format::TensorType type, uint32_t n_rows, uint32_t k) noexcept;
+struct PackedMatrix {
+  const std::byte* from = nullptr;  // as ProductJob::weights
+  std::byte* to = nullptr;          // packed_bytes(), 16-byte aligned
+};
+struct PackArgs {
+  format::TensorType type = format::TensorType::kF32;  // one that has_packed()
+  uint32_t n_rows = 0, k = 0;
+  const PackedMatrix* matrices = nullptr;  // host memory
+  uint32_t n_matrices = 0;
+};
+void pack(const PackArgs& args, cudaStream_t stream);
+
 // ---- products ----
 
 // One weight matrix of a launch, or one expert of it, and the tokens that take part. Output row of its token i:
@@ -73,6 +90,9 @@ struct ProductArgs {
   // The jobs, their weights and token_rows do not come from the launch before this one on the stream (nor from one
   // before that which may still run), so reading them may begin while it runs. All else is read when it is done.
   bool ahead = false;
+  // All weights of the jobs are packed: pack() wrote them. product() and gated_product() of few tokens; no tiles, no
+  // expert_layer(). A block of threads holds its rows while it goes through the tokens of its job.
+  bool packed = false;
   // Other launches run beside this one and fill the device with it. Chooses the kernel of one token, never a bit.
   bool beside = false;
   // product_scratch_bytes() of device memory, 128-byte aligned, where more than 64 tokens are laid out for the tiles of

@@ -101,5 +101,6 @@ inline std::string type_name(format::TensorType type) { return std::string(forma
 
 // Layers of experts, experts_bench.cc.
 void bench_experts(const Bench& bench);
+void bench_packed(const Bench& bench);
 
 }  // namespace outrider::cuda

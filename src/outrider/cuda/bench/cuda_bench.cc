@@ -297,6 +297,7 @@ int run(int argc, char** argv) {
   bench.noise = random_memory(kRotate + (256ULL << 20), 5);
   if (wanted("rows")) bench_rows(bench);
   if (wanted("experts")) bench_experts(bench);
+  if (wanted("packed")) bench_packed(bench);
   if (wanted("tiles")) {
     for (const uint32_t n_tokens : {32U, 64U, 256U, 1024U}) bench_tiles(bench, 8192, n_tokens);
     bench_tiles(bench, 65536, 256);

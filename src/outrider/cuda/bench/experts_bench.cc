@@ -37,6 +37,7 @@ constexpr bool is_down_only(Way way) {
 }
 constexpr bool is_free(Way way) { return way == Way::kGatedFree || way == Way::kDownFree || way == Way::kBothFree; }
 constexpr uint32_t kStreams = 8;
+constexpr uint32_t kFreeRounds = 4;  // over all layers in a graph, whose begin and end would count otherwise
 
 struct LayerShape {
   uint32_t n_experts, d_model, d_ff;  // experts that have tokens
@@ -81,9 +82,11 @@ LayerShape drawn_experts(uint32_t n_experts, uint32_t n_used, uint32_t d_model, 
 // Layers of one shape and type, their weights side by side in the noise.
 class Layers {
  public:
-  Layers(const Bench& bench, const LayerShape& shape, TensorType type)
+  Layers(const Bench& bench, const LayerShape& shape, TensorType type, bool packed)
       : bench_(bench),
         shape_(shape),
+        type_(type),
+        packed_(packed),
         n_pairs_(shape.pair_rows.size()),
         x_(bench, shape.n_tokens, shape.d_model),
         out_(kStreams * n_pairs_ * shape.d_model * 4),
@@ -91,16 +94,19 @@ class Layers {
     for (uint32_t s = 0; s < kStreams; ++s) hidden_.emplace_back(bench, static_cast<uint32_t>(n_pairs_), shape.d_ff);
     in_bytes_ = static_cast<uint64_t>(shape.d_ff) * format::row_bytes(type, shape.d_model);
     down_bytes_ = static_cast<uint64_t>(shape.d_model) * format::row_bytes(type, shape.d_ff);
-    n_layers_ = kRotate / layer_bytes();
+    in_stride_ = packed ? packed_bytes(type, shape.d_ff, shape.d_model) : in_bytes_;
+    down_stride_ = packed ? packed_bytes(type, shape.d_model, shape.d_ff) : down_bytes_;
+    n_layers_ = kRotate / (shape_.n_experts * (2 * in_stride_ + down_stride_));
     n_jobs_ = shape.has_job_a_pair ? static_cast<uint32_t>(n_pairs_) : shape.n_experts;
     jobs_ = DeviceBuffer(2 * n_layers_ * n_jobs_ * sizeof(ProductJob));
     handed_ = DeviceBuffer(n_layers_ * n_pairs_ * shape.d_ff * 4);
     cuda_check(cudaMemcpy(pair_rows_.data(), shape.pair_rows.data(), n_pairs_ * 4, cudaMemcpyHostToDevice), "copy");
     upload_jobs();
     GatedArgs& in = args_.in;
+    ProductArgs& down = args_.down;
     in.in.type = type, in.in.n_rows = shape.d_ff, in.in.k = shape.d_model, in.in.n_jobs = n_jobs_;
     in.in.x = x_.view(), in.in.token_rows = pair_rows_.as<uint32_t>();
-    ProductArgs& down = args_.down;
+    in.in.packed = down.packed = packed;
     down.type = type, down.n_rows = shape.d_model, down.k = shape.d_ff, down.n_jobs = n_jobs_;
     down.x = hidden_[0].view(), down.out_stride = shape.d_model;
   }
@@ -127,7 +133,7 @@ class Layers {
 
  private:
   void upload_jobs() {
-    const uint64_t slab = 2 * in_bytes_ + down_bytes_;
+    const uint64_t slab = 2 * in_stride_ + down_stride_;
     std::vector<ProductJob> jobs;
     for (const bool is_down : {false, true}) {
       for (uint64_t layer = 0; layer < n_layers_; ++layer) {
@@ -136,7 +142,8 @@ class Layers {
           const std::byte* at = bench_.noise.data() + (layer * shape_.n_experts + i) * slab;
           const uint32_t each = shape_.has_job_a_pair ? 1 : shape_.n_pairs[i];
           for (uint32_t pair = 0; pair < shape_.n_pairs[i]; pair += each) {
-            jobs.push_back({is_down ? at + 2 * in_bytes_ : at, is_down ? nullptr : at + in_bytes_, begin + pair, each});
+            jobs.push_back(
+                {is_down ? at + 2 * in_stride_ : at, is_down ? nullptr : at + in_stride_, begin + pair, each});
           }
         }
       }
@@ -148,7 +155,8 @@ class Layers {
     events_[0].record(bench_.stream);
     for (uint32_t s = 1; s < kStreams; ++s) events_[0].make_wait(streams_[s]);
     uint64_t n = 0;
-    for (uint64_t i = 0; i < n_layers_; ++i) {
+    for (uint64_t at = 0; at < kFreeRounds * n_layers_; ++at) {
+      const uint64_t i = at % n_layers_;
       if (way != Way::kDownFree) queue(Way::kGatedFree, most_pairs, i, i, n++ % kStreams);
       if (way != Way::kGatedFree) queue(Way::kDownFree, most_pairs, i, i, n++ % kStreams);
     }
@@ -179,7 +187,10 @@ class Layers {
   const Bench& bench_;
   const LayerShape& shape_;
   uint64_t n_pairs_;
-  uint64_t in_bytes_ = 0, down_bytes_ = 0;
+  TensorType type_;
+  bool packed_;
+  uint64_t in_bytes_ = 0, down_bytes_ = 0;    // of a matrix in the file: what rates count
+  uint64_t in_stride_ = 0, down_stride_ = 0;  // and as it lies here
   uint64_t n_layers_ = 0;
   uint32_t n_jobs_ = 0;
   Acts x_;
@@ -191,26 +202,28 @@ class Layers {
 };
 
 void bench_layer(const Bench& bench, const LayerShape& shape, std::span<const TensorType> types,
-                 std::span<const std::pair<Way, const char*>> ways, bool with_cached) {
+                 std::span<const std::pair<Way, const char*>> ways, bool with_cached, bool packed = false) {
   const uint32_t most = shape.has_job_a_pair ? 1 : *std::max_element(shape.n_pairs.begin(), shape.n_pairs.end());
   for (const TensorType type : types) {
     const uint32_t block = format::type_info(type).block_elems;
     if (shape.d_model % block != 0 || shape.d_ff % block != 0) continue;
-    Layers layers(bench, shape, type);
-    const std::string name = " " + type_name(type) + " " + name_of(shape);
-    const auto row = [&](const std::string& what, const Times& t, uint64_t bytes) {
-      bench.row("experts " + what + name, t, layers.n_layers(), static_cast<double>(bytes * layers.n_layers()), "GB/s",
-                bench.copy_rate);
+    Layers layers(bench, shape, type, packed);
+    const std::string name = std::string(packed ? " packed " : " ") + type_name(type) + " " + name_of(shape);
+    const auto row = [&](const std::string& what, const Times& t, uint64_t bytes, uint32_t rounds = 1) {
+      const uint64_t n = rounds * layers.n_layers();
+      bench.row("experts " + what + name, t, n, static_cast<double>(bytes * n), "GB/s", bench.copy_rate);
     };
     for (const auto& [way, what] : ways) {
-      row(what, layers.run(way, most, false), layers.bytes_of(way));
-      if (most > 1 && way < Way::kHanded) {
+      const uint32_t rounds = is_free(way) ? kFreeRounds : 1;
+      row(what, layers.run(way, most, false), layers.bytes_of(way), rounds);
+      if (most > 1 && way < Way::kHanded && !packed) {
         row(std::string(what) + " one token at once", layers.run(way, 1, false), layers.bytes_of(way));
       }
     }
     if (with_cached) {
       for (const auto& [way, what] : {std::pair{Way::kTwoAhead, "two launches ahead weights in the L2"},
                                       std::pair{Way::kHandedAhead, "handed over ahead weights in the L2"}}) {
+        if (packed && way == Way::kHandedAhead) continue;
         row(what, layers.run(way, most, true), layers.bytes_of(way));
       }
     }
@@ -244,7 +257,53 @@ void bench_floor(const Bench& bench, const LayerShape& shape, TensorType type) {
   }
 }
 
+// The three matrices of an expert, or of eight, to the packed layout.
+void bench_pack(const Bench& bench, TensorType type, uint32_t d_model, uint32_t d_ff, uint32_t n_experts) {
+  const uint64_t in_bytes = static_cast<uint64_t>(d_ff) * format::row_bytes(type, d_model);
+  const uint64_t down_bytes = static_cast<uint64_t>(d_model) * format::row_bytes(type, d_ff);
+  const uint64_t slab = 2 * in_bytes + down_bytes;
+  const uint64_t to_in = packed_bytes(type, d_ff, d_model), to_down = packed_bytes(type, d_model, d_ff);
+  const uint64_t n_slabs = kRotate / slab / n_experts * n_experts;
+  const DeviceBuffer to(n_slabs * (2 * to_in + to_down));
+  const Times t = time_graph(bench.stream, [&] {
+    for (uint64_t first = 0; first < n_slabs; first += n_experts) {
+      std::vector<PackedMatrix> in, down;
+      for (uint64_t i = first; i < first + n_experts; ++i) {
+        const std::byte* from = bench.noise.data() + i * slab;
+        std::byte* at = to.data() + i * (2 * to_in + to_down);
+        in.push_back({from, at}), in.push_back({from + in_bytes, at + to_in});
+        down.push_back({from + 2 * in_bytes, at + 2 * to_in});
+      }
+      pack({type, d_ff, d_model, in.data(), 2 * n_experts}, bench.stream.get());
+      pack({type, d_model, d_ff, down.data(), n_experts}, bench.stream.get());
+    }
+  });
+  bench.row("pack " + type_name(type) + " " + std::to_string(n_experts) + " of " + std::to_string(d_model) + "x" +
+                std::to_string(d_ff),
+            t, n_slabs / n_experts, 2.0 * static_cast<double>(n_slabs * slab), "GB/s", bench.copy_rate);
+}
+
 }  // namespace
+
+void bench_packed(const Bench& bench) {
+  constexpr std::array<std::pair<Way, const char*>, 5> kWays = {{{Way::kGatedFree, "gate+up independent"},
+                                                                 {Way::kDownFree, "down independent"},
+                                                                 {Way::kBothFree, "gate+up and down independent"},
+                                                                 {Way::kTwo, "two launches"},
+                                                                 {Way::kTwoAhead, "two launches both ahead"}}};
+  const std::span<const TensorType> types = kMainTypes;
+  for (const TensorType type : types) {
+    for (const uint32_t n_experts : {1U, 8U}) bench_pack(bench, type, 2048, 768, n_experts);
+  }
+  bench_layer(bench, same_experts(8, 2048, 768, 1), types, kWays, true, true);
+  bench_layer(bench, same_experts(10, 2560, 640, 1), types, kWays, true, true);
+  bench_layer(bench, same_experts(8, 2048, 768, 1), types, std::span(kWays).first(3), false);
+  bench_layer(bench, same_experts(10, 2560, 640, 1), types, std::span(kWays).first(3), false);
+  LayerShape drawn = drawn_experts(128, 8, 2048, 768, 8);
+  bench_layer(bench, drawn, types, std::span(kWays).subspan(4), false, true);
+  drawn.has_job_a_pair = true;
+  bench_layer(bench, drawn, types, std::span(kWays).subspan(4), false, true);
+}
 
 void bench_experts(const Bench& bench) {
   constexpr std::array<std::pair<Way, const char*>, 12> kWays = {{{Way::kGatedOnly, "gate+up"},

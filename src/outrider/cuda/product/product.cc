@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the kernel of a product by type and number of tokens; every choice gives the same bits.
 #include "outrider/base/check.h"
+#include "outrider/cuda/product/packed.h"
 #include "outrider/cuda/product/token_image.cuh"
 #include "outrider/cuda/product/variants.h"
 #include "outrider/numerics/iq_grids.h"
@@ -32,12 +33,29 @@ ProductParams params_of(const ProductArgs& args) {
   p.token_rows = args.token_rows;
   p.out = args.out, p.out_stride = args.out_stride;
   p.n_rows = args.n_rows, p.k = args.k, p.n_blocks = args.k / 32;
-  p.row_bytes = static_cast<uint32_t>(format::row_bytes(args.type, args.k));
+  p.row_bytes = args.packed ? packed_places(packed_shape(args.type), p.n_blocks).n_bytes
+                            : static_cast<uint32_t>(format::row_bytes(args.type, args.k));
   p.ahead = args.ahead;
   p.beside = args.beside;
   p.image = args.scratch;
   p.is_image_made = args.is_scratch_made;
   return p;
+}
+
+struct PackedVariant {
+  format::TensorType type;
+  ExpertKernel rows, gated;
+};
+#define OUTRIDER_ROW(unit, name, type) {format::TensorType::type, packed_##name, packed_gated_##name},
+constexpr PackedVariant kPackedVariants[] = {OUTRIDER_CUDA_PACKED(OUTRIDER_ROW)};
+#undef OUTRIDER_ROW
+
+const PackedVariant& packed_variant(format::TensorType type) {
+  for (const PackedVariant& variant : kPackedVariants) {
+    if (variant.type == type) return variant;
+  }
+  OUTRIDER_CHECK(false, "type {} is never packed", format::type_info(type).name);
+  return kPackedVariants[0];
 }
 
 bool is_empty(const ProductArgs& args) noexcept { return args.n_rows == 0 || args.n_jobs == 0 || args.most_pairs == 0; }
@@ -52,9 +70,22 @@ uint64_t product_scratch_bytes(uint32_t k, uint32_t n_jobs, uint32_t most_pairs)
   return image_piece(n_jobs, image_groups(most_pairs), 0, image_steps(k / 32), 0, 0) * sizeof(ImagePiece);
 }
 
+bool has_packed(format::TensorType type) noexcept { return packed_shape(type).codes != 0; }
+
+uint64_t packed_bytes(format::TensorType type, uint32_t n_rows, uint32_t k) noexcept {
+  return uint64_t{(n_rows + kQuad - 1) / kQuad} * packed_places(packed_shape(type), k / 32).n_bytes;
+}
+
+void pack(const PackArgs& args, cudaStream_t stream) {
+  const format::TypeInfo& info = format::type_info(args.type);
+  OUTRIDER_CHECK(has_packed(args.type) && args.k % info.block_elems == 0, "type {} k {}", info.name, args.k);
+  if (args.n_rows != 0 && args.k != 0) pack_matrices(args, stream);
+}
+
 void product(const ProductArgs& args, cudaStream_t stream) {
   if (is_empty(args)) return;
   const ProductParams p = params_of(args);
+  if (args.packed) return packed_variant(args.type).rows(p, args.n_jobs, stream);
   const ProductVariant* variant = find_variant(args.type);
   if (variant == nullptr) return float_product(args, p, stream);
   const bool few = args.most_pairs <= kMostRowTokens;
@@ -69,6 +100,7 @@ void gated_product(const GatedArgs& args, cudaStream_t stream) {
   ProductParams p = params_of(args.in);
   p.hidden = args.hidden;
   p.alpha = args.alpha, p.limit = args.limit;
+  if (args.in.packed) return packed_variant(args.in.type).gated(p, args.in.n_jobs, stream);
   variant->gated(p, args.in.n_jobs, args.in.most_pairs, stream);
 }
 
@@ -82,6 +114,7 @@ void expert_layer(const ExpertLayerArgs& args, cudaStream_t stream) {
                  format::type_info(down.type).name);
   OUTRIDER_CHECK(in.jobs != nullptr && down.jobs != nullptr && in.n_jobs == down.n_jobs && in.n_rows == down.k,
                  "{} and {} jobs, {} hidden values and {}", in.n_jobs, down.n_jobs, in.n_rows, down.k);
+  OUTRIDER_CHECK(!in.packed && !down.packed, "expert_layer reads the layout of the file");
   ProductParams p = params_of(in);
   p.alpha = args.in.alpha, p.limit = args.in.limit;
   p.handed = args.handed;

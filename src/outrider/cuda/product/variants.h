@@ -28,7 +28,7 @@ struct ProductParams {
   float* handed;  // hidden values on their way from gate and up to down
   void* image;    // of ImagePiece, or nullptr: no wide tiles
   float alpha, limit;
-  uint32_t n_rows, k, n_blocks, row_bytes;
+  uint32_t n_rows, k, n_blocks, row_bytes;  // of packed weights, bytes of four rows
   bool ahead;
   bool beside;
   bool is_image_made;  // else it is to be filled

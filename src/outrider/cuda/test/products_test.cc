@@ -104,6 +104,35 @@ void test_type(Tally& tally, const format::TypeInfo& info, const Codebooks& book
   }
 }
 
+// The same products of packed weights, several experts' worth of tokens one after the other.
+void test_packed(Tally& tally, const format::TypeInfo& info, Random& rng, bool few) {
+  const Stream stream;
+  for (const Shape& s : shapes(info, few)) {
+    if (s.n_tokens > kMostRowTokens) continue;
+    const Rows x(rng, std::max(1U, s.n_tokens), s.k);
+    const std::vector<std::byte> weights = random_weights(info.type, s.n_rows, s.k, rng, s.faulty);
+    const DeviceBuffer file = upload(weights), packed = poisoned(packed_bytes(info.type, s.n_rows, s.k));
+    const PackedMatrix matrix = {file.data(), packed.data()};
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // the pattern is written on another stream
+    pack({info.type, s.n_rows, s.k, &matrix, 1}, stream.get());
+    const std::vector<float> want =
+        reference_product(info.type, weights.data(), s.n_rows, s.k, x.host(), nullptr, s.n_tokens);
+    ProductArgs args;
+    args.type = info.type, args.n_rows = s.n_rows, args.k = s.k;
+    args.job = {packed.data(), nullptr, 0, s.n_tokens};
+    args.most_pairs = s.n_tokens;
+    args.x = x.device();
+    args.packed = true;
+    args.out_stride = s.n_rows + 5U;
+    const uint64_t n_out = s.n_tokens * args.out_stride;
+    const DeviceBuffer out = poisoned(n_out * 4);
+    args.out = out.as<float>();
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    product(args, stream.get());
+    compare_product(tally, "product packed " + std::string(info.name), name_of(s), want, args, out, n_out);
+  }
+}
+
 // ---- experts ----
 
 struct Experts {
@@ -272,6 +301,46 @@ void test_one_token_layer(Tally& tally, const std::string& name, const Reference
   }
 }
 
+// Every weight packed, in place of the files' bytes.
+void test_packed_layer(Tally& tally, const std::string& name, const Experts& e, const Reference& ref, GatedArgs in,
+                       ProductArgs down, std::vector<ProductJob> in_jobs, std::vector<ProductJob> down_jobs) {
+  if (!has_packed(e.in_type) || !has_packed(e.down_type)) return;
+  const Stream stream;
+  std::vector<DeviceBuffer> slabs;
+  const auto packed = [&](const std::byte* from, TensorType type, uint32_t n_rows, uint32_t k) {
+    slabs.push_back(poisoned(packed_bytes(type, n_rows, k)));
+    const PackedMatrix matrix = {from, slabs.back().data()};
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    pack({type, n_rows, k, &matrix, 1}, stream.get());
+    return slabs.back().data();
+  };
+  for (ProductJob& job : in_jobs) {
+    job.weights = packed(job.weights, e.in_type, e.d_ff, e.d_model);
+    job.gate = packed(job.gate, e.in_type, e.d_ff, e.d_model);
+  }
+  for (ProductJob& job : down_jobs) job.weights = packed(job.weights, e.down_type, e.d_model, e.d_ff);
+  const DeviceBuffer in_device = upload(in_jobs), down_device = upload(down_jobs);
+  in.in.jobs = in_device.as<ProductJob>(), down.jobs = down_device.as<ProductJob>();
+  for (const bool ahead : {false, true}) {
+    const std::string group = std::string("experts packed") + (ahead ? " ahead" : "");
+    const DeviceBuffer hidden = poisoned(ref.hidden.size() * 4), out = poisoned(ref.expert_out.size() * 4);
+    const DeviceRows codes(ref.hidden.size() / down.k, down.k);
+    in.in.packed = down.packed = true;
+    in.in.ahead = down.ahead = ahead;
+    in.in.out = hidden.as<float>(), in.hidden = codes.view(), down.out = out.as<float>();
+    const QuantizedRows h = codes.view();
+    down.x = {hidden.as<float>(), down.k, h.q, h.d, h.sum32, h.sum16, down.k};
+    cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    gated_product(in, stream.get());
+    product(down, stream.get());
+    stream.synchronize();
+    tally.compare(group, name, ref.hidden.data(), download<float>(hidden, ref.hidden.size()).data(), ref.hidden.size());
+    tally.compare_bytes(group, name, ref.q.data(), download<int8_t>(codes.q, ref.q.size()).data(), ref.q.size());
+    tally.compare(group, name, ref.expert_out.data(), download<float>(out, ref.expert_out.size()).data(),
+                  ref.expert_out.size());
+  }
+}
+
 void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
   const std::string name = name_of(e);
   const Rows x(rng, e.n_rows, e.d_model);
@@ -352,6 +421,7 @@ void test_expert_layer(Tally& tally, const Experts& e, Random& rng) {
   cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
   test_handed_layer(tally, name, ref, {in, down, nullptr});
   test_one_token_layer(tally, name, ref, in, down);
+  test_packed_layer(tally, name, e, ref, in, down, in_jobs, down_jobs);
 }
 
 }  // namespace
@@ -363,6 +433,7 @@ void test_products(Tally& tally, const Codebooks& books, uint64_t seed, bool few
     tally.expect("product table", std::string(info.name),
                  has_unit(info.type) == (kernels::activation_form(info.type) == kernels::ActivationForm::kQuantized));
     test_type(tally, info, books, rng, few);
+    if (has_packed(info.type)) test_packed(tally, info, rng, few);
   }
 }
 
