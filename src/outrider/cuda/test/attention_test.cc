@@ -119,6 +119,7 @@ void test_attention(Tally& tally, uint64_t seed, bool few) {
   if (few) return;
   test_case(tally, {KvType::kF16, KvType::kF16, 128, 128, 4, 1, 1, 33000, 0, true, false},
             rng);  // merged in two rounds
+  test_case(tally, {KvType::kF16, KvType::kF16, 128, 128, 2, 1, 1, 70000, 0, true, false}, rng);  // in three
 }
 
 }  // namespace outrider::cuda::test
