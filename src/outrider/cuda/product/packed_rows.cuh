@@ -295,18 +295,29 @@ void launch_packed(Cut, const ProductParams& p, uint32_t n_jobs, cudaStream_t st
   launch_behind(kernel, shape, p, stream, "cudaLaunchKernelEx(packed_kernel)");
 }
 
-// The rows of the experts that were measured have kernels of their own; docs/cuda.md says how they were chosen.
+// The rows of the experts that were measured have kernels of their own; docs/cuda.md says how they were chosen. Beside
+// other launches, which have bytes on their way too, a thread holds less of types with few words a block.
 template <typename Unit, bool kGated>
 void packed(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
   constexpr PackedShape kShape = packed_shape(Packed<Unit>::kType);
   constexpr uint32_t kWords = kShape.codes / 4 + kShape.above / 4 + 1 + (kShape.super != 0 ? 1 : 0);  // of a block
   const auto launch = [&](auto cut) { launch_packed<Unit, kGated>(cut, p, n_jobs, stream); };
   if constexpr (kGated) {
+    if constexpr (kWords <= 6) {
+      if (p.beside && p.n_blocks == 64) return launch(PackedCut<1, 8, 64, 3>{});
+      if (p.beside && p.n_blocks == 80) return launch(PackedCut<1, 8, 80, 3>{});
+    }
     if (p.n_blocks == 64) return launch(PackedCut < 1, 8, 64, kWords == 5 ? 8 : 4 > {});
     if (p.n_blocks == 80) return launch(PackedCut < 1, 8, 80, kWords <= 6 ? 5 : 4 > {});
     return launch(PackedCut<1, 8, 0, 3>{});
   } else {
     constexpr uint32_t kQuads = kWords == 7 || kWords == 8 ? 2 : 4;
+    if constexpr (kWords <= 6) {
+      if (p.beside && p.n_blocks == 24) return launch(PackedCut<kQuads, 4, 24, 2>{});
+      if constexpr (Unit::kSubs == 1) {
+        if (p.beside && p.n_blocks == 20) return launch(PackedCut<kQuads, 4, 20, 2>{});
+      }
+    }
     if (p.n_blocks == 24) return launch(PackedCut<kQuads, 4, 24, 3>{});
     if constexpr (Unit::kSubs == 1) {
       if (p.n_blocks == 20) return launch(PackedCut<kQuads, 4, 20, 3>{});

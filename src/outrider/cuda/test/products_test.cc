@@ -321,12 +321,14 @@ void test_packed_layer(Tally& tally, const std::string& name, const Experts& e, 
   for (ProductJob& job : down_jobs) job.weights = packed(job.weights, e.down_type, e.d_model, e.d_ff);
   const DeviceBuffer in_device = upload(in_jobs), down_device = upload(down_jobs);
   in.in.jobs = in_device.as<ProductJob>(), down.jobs = down_device.as<ProductJob>();
-  for (const bool ahead : {false, true}) {
-    const std::string group = std::string("experts packed") + (ahead ? " ahead" : "");
+  for (const uint32_t way : {0U, 1U, 2U}) {
+    const bool ahead = way != 0, beside = way == 2;
+    const std::string group = std::string("experts packed") + (beside ? " beside" : ahead ? " ahead" : "");
     const DeviceBuffer hidden = poisoned(ref.hidden.size() * 4), out = poisoned(ref.expert_out.size() * 4);
     const DeviceRows codes(ref.hidden.size() / down.k, down.k);
     in.in.packed = down.packed = true;
     in.in.ahead = down.ahead = ahead;
+    in.in.beside = down.beside = beside;
     in.in.out = hidden.as<float>(), in.hidden = codes.view(), down.out = out.as<float>();
     const QuantizedRows h = codes.view();
     down.x = {hidden.as<float>(), down.k, h.q, h.d, h.sum32, h.sum16, down.k};
