@@ -63,12 +63,10 @@ void run(benchmark::State& state, Shape shape, Isa isa) {
   state.SetItemsProcessed(state.iterations() * int64_t{shape.n_positions} * shape.n_kv_heads * shape.n_heads);
 }
 
-constexpr Shape kShapes[] = {{"f16/128x8/512", 128, 8, 1, 512, KvType::kF16},
-                             {"f16/128x8/8192x4", 128, 8, 4, 8192, KvType::kF16},
-                             {"f32/128x8/512", 128, 8, 1, 512, KvType::kF32},
-                             {"q8_0/128x8/512", 128, 8, 1, 512, KvType::kQ8_0},
-                             {"f16/64x4/512", 64, 4, 1, 512, KvType::kF16},
-                             {"f16/64x4/8192x2", 64, 4, 2, 8192, KvType::kF16}};
+constexpr Shape kShapes[] = {
+    {"f16/128x8/512", 128, 8, 1, 512, KvType::kF16}, {"f16/128x8/8192x4", 128, 8, 4, 8192, KvType::kF16},
+    {"f32/128x8/512", 128, 8, 1, 512, KvType::kF32}, {"q8_0/128x8/512", 128, 8, 1, 512, KvType::kQ8_0},
+    {"f16/64x4/512", 64, 4, 1, 512, KvType::kF16},   {"f16/64x4/8192x2", 64, 4, 2, 8192, KvType::kF16}};
 
 const int kRegistered = [] {
   for (const Shape& shape : kShapes) {
