@@ -74,7 +74,7 @@ TEST_F(Instruments, PlanReadsWhatRunAndBenchPrinted) {
   probe.date = "2026-11-30T00:00:00Z";
   probe.drive = {{65536, 4, 2}};
   probe.memory = {{1, 20}, {2, 40}};
-  probe.arithmetic = {{"int8", "avx2", 100}, {"int8", "avx512", 200}};
+  probe.arithmetic = {{"int8", "avx2", 200}, {"int8", "avx512", 200}};
   whatif::store_probe(file("cache/outrider/probe.json"), probe);
   const std::string home = "XDG_CACHE_HOME=" + file("cache") + ";export XDG_CACHE_HOME;";
   const auto rows_of = [&](const std::string& name) {
