@@ -357,16 +357,19 @@ void CpuDevice::experts(const ExpertArgs& args) {
     return static_cast<uint32_t>(
         std::clamp<uint64_t>(pool_.n_threads() * kTasksPerThread / n_matrices, 1, std::max<uint64_t>(1, most)));
   };
-  const uint32_t n_in = shape.has_gate ? 2 : 1;
-  const uint32_t in_blocks = blocks_of(n_jobs * n_in, shape.up);
-  pool_.run(n_jobs * n_in * in_blocks, [&](uint32_t task, uint32_t) {
-    const auto which = (task / in_blocks + 1) % n_in == 0 ? ExpertMatrix::kUp : ExpertMatrix::kGate;
-    expert_block(args, which, args.jobs[task / (n_in * in_blocks)], task % in_blocks, in_blocks);
-  });
-  activate_experts(args);
-  const uint32_t out_blocks = blocks_of(n_jobs, shape.down);
-  pool_.run(n_jobs * out_blocks, [&](uint32_t task, uint32_t) {
-    expert_block(args, ExpertMatrix::kDown, args.jobs[task / out_blocks], task % out_blocks, out_blocks);
+  if (args.stage != ExpertStage::kDown) {
+    const uint32_t n_in = shape.has_gate ? 2 : 1;
+    const uint32_t blocks = blocks_of(n_jobs * n_in, shape.up);
+    pool_.run(n_jobs * n_in * blocks, [&](uint32_t task, uint32_t) {
+      const auto which = (task / blocks + 1) % n_in == 0 ? ExpertMatrix::kUp : ExpertMatrix::kGate;
+      expert_block(args, which, args.jobs[task / (n_in * blocks)], task % blocks, blocks);
+    });
+    activate_experts(args);
+  }
+  if (args.stage == ExpertStage::kHidden) return;
+  const uint32_t blocks = blocks_of(n_jobs, shape.down);
+  pool_.run(n_jobs * blocks, [&](uint32_t task, uint32_t) {
+    expert_block(args, ExpertMatrix::kDown, args.jobs[task / blocks], task % blocks, blocks);
   });
 }
 

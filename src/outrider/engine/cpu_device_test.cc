@@ -97,10 +97,10 @@ struct Slabs {
 };
 
 // Runs the experts of `ids` (n_rows, n_used) in the given order of jobs, jobs_at_once at a time, and returns x + their
-// sum.
+// sum. in_stages: the hidden rows of all jobs first, then their down.
 std::vector<float> run_moe(CpuDevice& device, const Slabs& slabs, const std::vector<float>& x,
                            const std::vector<uint32_t>& ids, const std::vector<float>& weights, uint32_t n_used,
-                           std::vector<uint32_t> order, size_t jobs_at_once) {
+                           std::vector<uint32_t> order, size_t jobs_at_once, bool in_stages = false) {
   const auto n_pairs = static_cast<uint32_t>(ids.size());
   const uint32_t n_rows = n_pairs / n_used;
   std::vector<uint32_t> pair_row;
@@ -121,21 +121,31 @@ std::vector<float> run_moe(CpuDevice& device, const Slabs& slabs, const std::vec
   std::vector<float> up(hidden.size());
   std::vector<float> out(n_pairs * Slabs::kD);
   const ExpertShape shape = slabs.shape();
-  for (size_t at = 0; at < order.size(); at += jobs_at_once) {
-    std::vector<ExpertJob> some;
-    uint32_t n_scratch = 0;
-    for (size_t i = at; i < std::min(order.size(), at + jobs_at_once); ++i) {
-      some.push_back(jobs[order[i]]);
-      some.back().scratch_begin = n_scratch;
-      n_scratch += some.back().n_pairs;
+  const auto run_all = [&](ExpertStage stage) {
+    for (size_t at = 0; at < order.size(); at += jobs_at_once) {
+      std::vector<ExpertJob> some;
+      uint32_t n_scratch = 0;
+      for (size_t i = at; i < std::min(order.size(), at + jobs_at_once); ++i) {
+        some.push_back(jobs[order[i]]);
+        some.back().scratch_begin = in_stages ? some.back().pair_begin : n_scratch;
+        n_scratch += some.back().n_pairs;
+      }
+      device.experts({.shape = &shape,
+                      .stage = stage,
+                      .jobs = some,
+                      .x = {.f32 = in.data(), .k = Slabs::kD},
+                      .pair_row = pair_row.data(),
+                      .hidden = {.f32 = hidden.data(), .k = Slabs::kFf},
+                      .up = up.data(),
+                      .out = out.data()});
     }
-    device.experts({.shape = &shape,
-                    .jobs = some,
-                    .x = {.f32 = in.data(), .k = Slabs::kD},
-                    .pair_row = pair_row.data(),
-                    .hidden = {.f32 = hidden.data(), .k = Slabs::kFf},
-                    .up = up.data(),
-                    .out = out.data()});
+  };
+  if (in_stages) {
+    run_all(ExpertStage::kHidden);
+    std::reverse(order.begin(), order.end());
+    run_all(ExpertStage::kDown);
+  } else {
+    run_all(ExpertStage::kAll);
   }
   std::vector<float> result = x;
   std::vector<float> sum(x.size());
@@ -180,7 +190,7 @@ TEST(CpuDevice, ExpertsEqualAPlainSumInAnyOrderOfArrival) {
     CpuDevice three(best_isa(), 3, Slabs::kExperts, 4);
     for (int trial = 0; trial < 10; ++trial) {
       for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-      EXPECT_EQ(run_moe(three, slabs, x, ids, weights, n_used, order, 1 + random.below(4)), want);
+      EXPECT_EQ(run_moe(three, slabs, x, ids, weights, n_used, order, 1 + random.below(4), trial % 2 == 1), want);
     }
   }
 }

@@ -122,8 +122,12 @@ struct ExpertJob {
   uint32_t scratch_begin = 0;  // rows of the scratch that the pairs take
 };
 
+// gate and up give the hidden rows, which down takes.
+enum class ExpertStage : uint8_t { kAll, kHidden, kDown };
+
 struct ExpertArgs {
   const ExpertShape* shape = nullptr;
+  ExpertStage stage = ExpertStage::kAll;
   std::span<const ExpertJob> jobs;
   Rows x;                              // the FFN input, by row
   const uint32_t* pair_row = nullptr;  // row of x for each pair

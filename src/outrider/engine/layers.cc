@@ -104,6 +104,7 @@ uint32_t group_pairs(const PassContext& pass, uint32_t n_rows) {
   const uint32_t n_pairs = n_rows * pass.spec.router.n_used;
   std::memset(work.expert_begin, 0, (n_experts + 1) * sizeof(uint32_t));
   if (pass.ahead != nullptr) std::memset(work.is_computed, 0, n_experts);
+  std::memset(work.has_hidden, 0, n_experts);
   for (uint32_t i = 0; i < n_pairs; ++i) ++work.expert_begin[work.ids[i] + 1];
   uint32_t n_demanded = 0;
   for (uint32_t e = 0; e < n_experts; ++e) {
@@ -224,6 +225,26 @@ void look_ahead(const PassContext& pass, uint32_t layer_idx, bool is_waiting, Fu
 // When the layer is done.
 KnownState whole_state(const PassContext& pass) { return {.x = pass.work.x, .row_idx = pass.ahead->rows().data()}; }
 
+void run_jobs(const PassContext& pass, const DeviceLayer& layer, ExpertStage stage, uint32_t n_jobs) {
+  if (n_jobs == 0) return;
+  const WorkBuffers& work = pass.work;
+  pass.device.experts({.shape = &layer.experts,
+                       .stage = stage,
+                       .jobs = {work.jobs, n_jobs},
+                       .x = work.normed,
+                       .pair_row = work.pair_row,
+                       .hidden = work.expert_hidden,
+                       .up = work.expert_up,
+                       .out = work.expert_out});
+}
+
+void give_back(const PassContext& pass, residency::LayerPass& slabs, std::span<const residency::ReadySlab> computed) {
+  if (pass.ahead != nullptr) {
+    for (const residency::ReadySlab& slab : computed) pass.work.is_computed[slab.expert] = 1;
+  }
+  slabs.done(computed);
+}
+
 // Computes the pairs of resident slabs, at most work.n_wave_pairs pairs and most_slabs slabs at once; each slab is
 // given back as soon as its last pair is done.
 void run_waves(const PassContext& pass, const DeviceLayer& layer, residency::LayerPass& slabs,
@@ -232,18 +253,8 @@ void run_waves(const PassContext& pass, const DeviceLayer& layer, residency::Lay
   uint32_t n_jobs = 0, n_pairs = 0;
   size_t n_done = 0;  // slabs given back
   const auto run = [&](size_t n_finished) {
-    pass.device.experts({.shape = &layer.experts,
-                         .jobs = {work.jobs, n_jobs},
-                         .x = work.normed,
-                         .pair_row = work.pair_row,
-                         .hidden = work.expert_hidden,
-                         .up = work.expert_up,
-                         .out = work.expert_out});
-    const std::span<const residency::ReadySlab> finished = ready.subspan(n_done, n_finished - n_done);
-    if (pass.ahead != nullptr) {
-      for (const residency::ReadySlab& slab : finished) work.is_computed[slab.expert] = 1;
-    }
-    slabs.done(finished);
+    run_jobs(pass, layer, ExpertStage::kAll, n_jobs);
+    give_back(pass, slabs, ready.subspan(n_done, n_finished - n_done));
     n_done = n_finished;
     n_jobs = n_pairs = 0;
   };
@@ -259,6 +270,44 @@ void run_waves(const PassContext& pass, const DeviceLayer& layer, residency::Lay
     if (n_jobs > 0 && i + 1 - n_done >= most_slabs) run(i + 1);
   }
   if (n_jobs > 0) run(ready.size());
+}
+
+// All pairs of an expert, with scratch rows of their own.
+ExpertJob job_of(const WorkBuffers& work, const residency::ReadySlab& slab) {
+  const uint32_t begin = work.expert_begin[slab.expert];
+  return {
+      .slab = slab, .pair_begin = begin, .n_pairs = work.expert_begin[slab.expert + 1] - begin, .scratch_begin = begin};
+}
+
+// Where each pair has scratch rows of its own: computes gate and up of experts whose down is still on its way, so that
+// when a layer's last byte lands one product of one expert is left. Returns when next() need not wait.
+void run_begun(const PassContext& pass, const DeviceLayer& layer, residency::LayerPass& slabs) {
+  const WorkBuffers& work = pass.work;
+  for (;;) {
+    const std::span<const residency::ReadySlab> begun = slabs.next_begun();
+    if (begun.empty()) return;
+    uint32_t n_jobs = 0;
+    for (const residency::ReadySlab& slab : begun) {
+      work.jobs[n_jobs++] = job_of(work, slab);
+      work.has_hidden[slab.expert] = 1;
+    }
+    run_jobs(pass, layer, ExpertStage::kHidden, n_jobs);
+  }
+}
+
+// The same for slabs that are there whole.
+void run_few(const PassContext& pass, const DeviceLayer& layer, residency::LayerPass& slabs,
+             std::span<const residency::ReadySlab> ready) {
+  const WorkBuffers& work = pass.work;
+  for (const ExpertStage stage : {ExpertStage::kAll, ExpertStage::kDown}) {
+    uint32_t n_jobs = 0;
+    for (const residency::ReadySlab& slab : ready) {
+      const bool wants_down_only = work.has_hidden[slab.expert] != 0;
+      if (wants_down_only == (stage == ExpertStage::kDown)) work.jobs[n_jobs++] = job_of(work, slab);
+    }
+    run_jobs(pass, layer, stage, n_jobs);
+  }
+  give_back(pass, slabs, ready);
 }
 
 void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t layer_idx, uint32_t n_rows) {
@@ -278,6 +327,7 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
   // while others are computed with. Otherwise larger waves split better over the threads.
   const uint32_t n_slots = pass.store->slots_per_layer();
   const size_t most_slabs = n_demanded > n_slots ? std::max(1U, n_slots / 4) : n_demanded;
+  const bool are_few = n_rows * pass.spec.router.n_used <= work.n_wave_pairs && n_demanded <= n_slots;
   // Guesses queue behind the demand's reads: they are soon enough, and best, when all has been computed that is there.
   bool has_guessed = pass.ahead == nullptr;
   const auto guess = [&](bool is_waiting, FunctionRef<KnownState()> state) {
@@ -288,9 +338,14 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
   };
   for (;;) {
     if (!has_guessed && slabs.would_wait()) guess(true, [&] { return sum_what_is_there(pass, layer); });
+    if (are_few) run_begun(pass, layer, slabs);
     const std::span<const residency::ReadySlab> ready = slabs.next();
     if (ready.empty()) break;
-    run_waves(pass, layer, slabs, ready, most_slabs);
+    if (are_few) {
+      run_few(pass, layer, slabs, ready);
+    } else {
+      run_waves(pass, layer, slabs, ready, most_slabs);
+    }
   }
   pass.device.combine({.x = work.x,
                        .expert_out = work.expert_out,

@@ -65,6 +65,7 @@ void lay_out_lasting(const model::ModelSpec& spec, const EngineOptions& options,
     bump.take(out.demanded, n_experts);
     bump.take(out.uses, n_experts);
     bump.take(out.jobs, n_experts + 1);
+    bump.take(out.has_hidden, n_experts);
     if (options.lookahead != 0) {
       const uint64_t n_ids = uint64_t{kMaxAheadRows} * LookAhead::router_width(spec);
       bump.take(out.ahead_x, uint64_t{kMaxAheadRows} * d);

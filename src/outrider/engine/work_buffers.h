@@ -45,6 +45,7 @@ struct WorkBuffers {
   uint32_t* ahead_pair_of = nullptr;  // (A, n_used): as pair_of and weights, of the experts that are computed
   float* ahead_mix = nullptr;         // (A, n_used)
   uint8_t* is_computed = nullptr;     // (n_experts): of the layer's demand
+  uint8_t* has_hidden = nullptr;      // (n_experts): of those not computed whole, the hidden rows are
   uint32_t* pair_row = nullptr;       // (P)
   uint32_t* pair_of = nullptr;        // (P): pair of (row, rank)
   uint32_t* expert_begin = nullptr;   // (n_experts + 1): first pair of each expert

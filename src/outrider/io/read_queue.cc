@@ -7,6 +7,14 @@
 
 namespace outrider::io {
 
+namespace {
+
+// Pieces in flight of a class with which the next one may start: the drive has work while the last piece's answer finds
+// its way, and what it does first is what it was given first.
+constexpr uint32_t kAlmostDone = 1;
+
+}  // namespace
+
 ReadQueue::ReadQueue(uint32_t max_requests, uint64_t piece_bytes)
     : piece_bytes_(piece_bytes), entries_(max_requests), n_free_(max_requests), done_(max_requests) {
   OUTRIDER_CHECK(max_requests > 0 && piece_bytes > 0);
@@ -70,9 +78,10 @@ void ReadQueue::promote(ReadId id) noexcept {
   const bool has_more = entry.taken < entry.span.end;
   if (has_more) unlink(id.entry);
   --n_pending_[static_cast<uint32_t>(entry.request.cls)];
+  n_flying_[static_cast<uint32_t>(entry.request.cls)] -= entry.n_flying;
+  n_flying_[static_cast<uint32_t>(ReadClass::kDemand)] += entry.n_flying;
   entry.request.cls = ReadClass::kDemand;
   ++n_pending_[static_cast<uint32_t>(ReadClass::kDemand)];
-  n_low_flying_ -= entry.n_flying;
   if (has_more) append(lines_[static_cast<uint32_t>(ReadClass::kDemand)], id.entry);
 }
 
@@ -100,46 +109,43 @@ void ReadQueue::pop_head(Line& line) noexcept {
   if (line.head == kNone) line.tail = kNone;
 }
 
-bool ReadQueue::can_take() const noexcept {
+uint32_t ReadQueue::next_class() const noexcept {
+  const uint32_t n_low_flying = n_flying_[1] + n_flying_[2];
   for (uint32_t cls = 0; cls < kReadClasses; ++cls) {
-    if (cls != static_cast<uint32_t>(ReadClass::kDemand) && n_low_flying_ >= low_depth_) return false;
-    if (lines_[cls].head != kNone) return true;
-    if (n_pending_[cls] != 0) return false;
+    if (cls != static_cast<uint32_t>(ReadClass::kDemand) && n_low_flying >= low_depth_) break;
+    if (lines_[cls].head != kNone) return cls;
+    if (n_flying_[cls] > kAlmostDone) break;
   }
-  return false;
+  return kReadClasses;
 }
 
+bool ReadQueue::can_take() const noexcept { return next_class() != kReadClasses; }
+
 bool ReadQueue::take(Piece& piece) noexcept {
-  for (uint32_t cls = 0; cls < kReadClasses; ++cls) {
-    Line& line = lines_[cls];
-    const bool is_low = cls != static_cast<uint32_t>(ReadClass::kDemand);
-    if (is_low && n_low_flying_ >= low_depth_) return false;
-    if (line.head != kNone) {
-      const uint32_t idx = line.head;
-      Entry& entry = entries_[idx];
-      const uint64_t end = std::min(entry.span.end, entry.taken + piece_bytes_);
-      piece = Piece{.entry = idx,
-                    .file_idx = entry.request.file_idx,
-                    .begin = entry.taken,
-                    .pos = entry.taken,
-                    .end = end,
-                    .wanted_end = std::min(end, entry.request.offset + entry.request.n_bytes),
-                    .dst = entry.request.dst + (entry.taken - entry.span.begin),
-                    .direct = entry.span.direct};
-      entry.taken = end;
-      entry.state = State::kFlying;
-      ++entry.n_flying;
-      if (is_low) ++n_low_flying_;
-      // What lies behind the last wanted byte is alignment slack; it is asked for, but never alone.
-      if (entry.taken >= entry.request.offset + entry.request.n_bytes) {
-        entry.taken = entry.span.end;
-        pop_head(line);
-      }
-      return true;
-    }
-    if (n_pending_[cls] != 0) return false;
+  const uint32_t cls = next_class();
+  if (cls == kReadClasses) return false;
+  Line& line = lines_[cls];
+  const uint32_t idx = line.head;
+  Entry& entry = entries_[idx];
+  const uint64_t end = std::min(entry.span.end, entry.taken + piece_bytes_);
+  piece = Piece{.entry = idx,
+                .file_idx = entry.request.file_idx,
+                .begin = entry.taken,
+                .pos = entry.taken,
+                .end = end,
+                .wanted_end = std::min(end, entry.request.offset + entry.request.n_bytes),
+                .dst = entry.request.dst + (entry.taken - entry.span.begin),
+                .direct = entry.span.direct};
+  entry.taken = end;
+  entry.state = State::kFlying;
+  ++entry.n_flying;
+  ++n_flying_[cls];
+  // What lies behind the last wanted byte is alignment slack; it is asked for, but never alone.
+  if (entry.taken >= entry.request.offset + entry.request.n_bytes) {
+    entry.taken = entry.span.end;
+    pop_head(line);
   }
-  return false;
+  return true;
 }
 
 void ReadQueue::finish(const Piece& piece, bool failed) noexcept {
@@ -150,7 +156,7 @@ void ReadQueue::finish(const Piece& piece, bool failed) noexcept {
   if (piece.direct_error != 0) done.direct_error = piece.direct_error, done.copy = piece.copy;
   if (piece.lost_copy != kNoCopy) done.lost_copy = piece.lost_copy, done.lost_error = piece.lost_error;
   --entry.n_flying;
-  if (entry.request.cls != ReadClass::kDemand) --n_low_flying_;
+  --n_flying_[static_cast<uint32_t>(entry.request.cls)];
   if (failed) {
     if (done.status != ReadStatus::kFailed || piece.pos < entry.failed_at) {
       entry.failed_at = piece.pos;

@@ -2,8 +2,9 @@
 // Which read comes next: the pure half of the reader. Requests wait by class, are cut into pieces, and each gives one
 // completion when its last byte has landed (or when it has failed and its last piece has come back).
 // Order: demand before prediction before background, first in first out within a class; a lower class starts only while
-// nothing of a higher one is waiting or in flight, because a staged byte that delays a demanded one costs as much. What
-// is in flight cannot be taken back, so the pieces that lower classes have in flight are limited (set_low_depth).
+// nothing of a higher one is waiting and its last piece is in flight, because a staged byte that delays a demanded one
+// costs as much. What is in flight cannot be taken back, so the pieces that lower classes have in flight are limited
+// (set_low_depth).
 // Memory is fixed at construction. Threads: thread-compatible (the reader's mutex guards it).
 #pragma once
 
@@ -128,12 +129,14 @@ class ReadQueue {
   void append(Line& line, uint32_t entry_idx) noexcept;
   void complete(uint32_t entry_idx) noexcept;
   void publish(uint32_t entry_idx) noexcept;
+  // The class of which a piece may be taken now; kReadClasses: none.
+  uint32_t next_class() const noexcept;
 
   const uint64_t piece_bytes_;
   std::vector<Entry> entries_;
   std::array<Line, kReadClasses> lines_;
   std::array<uint32_t, kReadClasses> n_pending_ = {};
-  uint32_t n_low_flying_ = 0;  // pieces of classes below demand
+  std::array<uint32_t, kReadClasses> n_flying_ = {};  // pieces
   uint32_t low_depth_ = UINT32_MAX;
   uint32_t free_head_ = kNone;
   uint32_t n_free_ = 0;

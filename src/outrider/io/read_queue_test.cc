@@ -45,26 +45,30 @@ class Queue {
   std::byte memory[8192] = {};
 };
 
-TEST(ReadQueue, DemandGoesFirstAndLowerClassesWaitUntilItIsDone) {
+TEST(ReadQueue, DemandGoesFirstAndLowerClassesWaitUntilItsLastPieceFlies) {
   Queue q;
   q.push(ReadClass::kBackground, 300, 10, 3);
-  q.push(ReadClass::kPrediction, 200, 10, 2);
-  q.push(ReadClass::kDemand, 100, 10, 1);
+  q.push(ReadClass::kPrediction, 200, 2 * kPiece, 2);
+  q.push(ReadClass::kDemand, 100, kPiece + 10, 1);
   EXPECT_EQ(q.take(), 100);
-  EXPECT_EQ(q.take(), -1);  // demand is in flight: the drive is not idle
+  EXPECT_EQ(q.take(), 1100);
+  EXPECT_EQ(q.take(), -1);  // two pieces of the demand are in flight
   q.finish(0);
-  EXPECT_EQ(q.take(), 200);
-  EXPECT_EQ(q.take(), -1);
+  EXPECT_EQ(q.take(), 200);                // behind its last one, so that the drive never stands still
   q.push(ReadClass::kDemand, 110, 10, 4);  // demand does not wait for a prediction in flight
   EXPECT_EQ(q.take(), 110);
-  q.finish(0);
   EXPECT_EQ(q.take(), -1);
+  q.finish(0);
+  EXPECT_EQ(q.take(), 1200);
+  EXPECT_EQ(q.take(), -1);  // two pieces of the prediction are in flight
+  q.finish(1);
   q.finish(0);
   EXPECT_EQ(q.take(), 300);
   q.finish(0);
+  q.finish(0);
   EXPECT_EQ(q.pop(), 1);
-  EXPECT_EQ(q.pop(), 2);
   EXPECT_EQ(q.pop(), 4);
+  EXPECT_EQ(q.pop(), 2);
   EXPECT_EQ(q.pop(), 3);
   EXPECT_EQ(q.pop(), -1);
 }
@@ -147,7 +151,7 @@ TEST(ReadQueue, OnlyQueuedPredictionsAreCancelled) {
 TEST(ReadQueue, APromotedReadGoesWithTheDemands) {
   Queue q;
   const ReadId first = q.push(ReadClass::kPrediction, 0, 3 * kPiece, 1);
-  const ReadId second = q.push(ReadClass::kPrediction, 5000, 10, 2);
+  const ReadId second = q.push(ReadClass::kPrediction, 5000, 2 * kPiece, 2);
   const ReadId third = q.push(ReadClass::kBackground, 6000, 10, 3);
   EXPECT_EQ(q.take(), 0);
   EXPECT_FALSE(q.queue.is_queued(first));
@@ -164,9 +168,11 @@ TEST(ReadQueue, APromotedReadGoesWithTheDemands) {
   EXPECT_EQ(q.take(), -1);  // the second is still a prediction
   while (!q.flying.empty()) q.finish(0);
   EXPECT_EQ(q.take(), 5000);
+  EXPECT_EQ(q.take(), 6000);
   q.queue.promote(second);  // in flight, nothing left: lower classes wait for it now
   q.push(ReadClass::kPrediction, 8000, 10, 5);
   EXPECT_EQ(q.take(), -1);
+  q.finish(0);
   q.finish(0);
   std::vector<int64_t> tags;
   for (int64_t tag = q.pop(); tag >= 0; tag = q.pop()) tags.push_back(tag);

@@ -37,8 +37,10 @@ TEST(Residency, TheTokenLoopDoesNotAllocate) {
     for (const uint32_t slots : {1U, 4U, 20U}) {
       StoreOptions options;
       options.files = {file.path()};
-      options.layers = {LayerSource{
-          .n_experts = 20, .n_parts = 1, .parts = {PartSource{.file_idx = 0, .offset = 0, .n_bytes = 3000}}}};
+      options.layers = {LayerSource{.n_experts = 20,
+                                    .n_parts = 2,
+                                    .parts = {PartSource{.file_idx = 0, .offset = 0, .n_bytes = 2000},
+                                              PartSource{.file_idx = 0, .offset = 20 * 2000, .n_bytes = 1000}}}};
       options.slots_per_layer = slots;
       options.io = io;
       ExpertStore store(options);
@@ -52,7 +54,11 @@ TEST(Residency, TheTokenLoopDoesNotAllocate) {
         const uint32_t first = n_demanded == 20 ? 0 : step % 17;
         LayerPass pass =
             store.begin(0, std::span(experts).subspan(first, n_demanded), std::span(uses).first(n_demanded));
-        for (auto slabs = pass.next(); !slabs.empty(); slabs = pass.next()) {
+        for (;;) {
+          while (!pass.next_begun().empty()) {
+          }
+          const auto slabs = pass.next();
+          if (slabs.empty()) break;
           n_slabs += slabs.size();
           pass.done(slabs);
         }

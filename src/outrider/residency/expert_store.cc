@@ -80,6 +80,8 @@ ExpertStore::Impl::Impl(StoreOptions store_options)
   populator.emplace(std::span(arena.data(), arena.size()), options.populate_threads);
 
   ready.reserve(max_experts);
+  begun.reserve(max_experts);
+  told_begun.reserve(max_experts);
   queue_next.assign(max_experts, kNoExpert);
   occupants.reserve(layout.n_slots);
   requests.reserve(max_requests + max_ahead_requests);
@@ -107,6 +109,7 @@ void ExpertStore::Impl::begin(uint32_t layer_idx, std::span<const uint32_t> expe
   is_open = true;
   layer = layer_idx;
   ready.clear();
+  begun.clear();
   n_handed_out = 0;
   has_thrown = false;
   error.clear();
@@ -174,6 +177,7 @@ void ExpertStore::Impl::start_load(uint32_t slot_idx, uint32_t expert, io::ReadC
   slot.reason = reason;
   slot.state = SlotState::kLoading;
   slot.is_adopted = false;
+  slot.is_begun = false;
   push_reads(slot_idx);
 }
 
@@ -183,6 +187,7 @@ void ExpertStore::Impl::push_reads(uint32_t slot_idx) noexcept {
   ++slot.generation;
   slot.n_reads_left = place.reads.n_parts;
   slot.failed = false;
+  slot.landed_reads = 0;
   std::byte* base = arena.data() + place.arena_offset + (slot_idx - place.first_slot) * place.slot_bytes;
   for (uint32_t read = 0; read < place.reads.n_parts; ++read) {
     const PartSource& from = place.reads.parts[read];
@@ -222,6 +227,7 @@ void ExpertStore::Impl::give(uint32_t slot_idx) noexcept {
     ++counters.predicted_in_time;
     use_prediction(slot);
   }
+  forget_begun(slot);
   slot.state = SlotState::kPinned;
   ++n_pinned;
   ready.push_back({.expert = slot.expert, .slot_idx = slot_idx - layout.layers[layer].first_slot, .parts = slot.parts});
@@ -258,12 +264,17 @@ void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
   for (uint32_t part = 0; part < place.n_parts; ++part) {
     if (place.part_read[part] == tag.read) slot.parts[part] = read.data + place.part_in_read[part];
   }
-  if (read.status != io::ReadStatus::kOk) {
+  if (read.status == io::ReadStatus::kOk) {
+    slot.landed_reads |= static_cast<uint8_t>(1U << tag.read);
+  } else {
     slot.failed = true;
     // What was read for a guess fails in silence: a demand that came in the meantime asks again for itself.
     if (!slot.is_ahead && !slot.is_adopted && error.empty()) error = reader->error_text(read);
   }
-  if (--slot.n_reads_left != 0) return;
+  if (--slot.n_reads_left != 0) {
+    list_begun(tag.slot);
+    return;
+  }
   if (slot.is_ahead) {
     land_ahead(tag.slot);
     return;
@@ -271,12 +282,14 @@ void ExpertStore::Impl::land(const io::ReadDone& read) noexcept {
   if (slot.failed && slot.is_adopted) {
     slot.is_adopted = false;
     slot.reason = io::ReadClass::kDemand;
+    forget_begun(slot);
     push_reads(tag.slot);
     return;
   }
   --n_loading;
   --n_missing;
   if (slot.failed) {
+    forget_begun(slot);
     slot.expert = kNoExpert;
     slot.state = SlotState::kFree;
     claim_from_queue(tag.slot);
@@ -291,7 +304,27 @@ void ExpertStore::Impl::collect(bool wait) noexcept {
   submit_claimed();
 }
 
-std::span<const ReadySlab> ExpertStore::Impl::next() {
+// Of a slot that the open pass has loaded: whether all parts but the last are there, and nothing else was told of it.
+void ExpertStore::Impl::list_begun(uint32_t slot_idx) noexcept {
+  Slot& slot = slots[slot_idx];
+  const LayerLayout& place = layout.layers[slot.layer];
+  const uint32_t last_read = place.reads.n_parts - 1;
+  if (!is_open || slot.layer != layer || slot.is_ahead || slot.is_begun || slot.failed) return;
+  const bool is_last_alone = place.n_parts > 1 && place.part_read[place.n_parts - 2] != last_read;
+  if (!is_last_alone || slot.landed_reads != (1U << last_read) - 1) return;
+  slot.is_begun = true;
+  begun.push_back({.expert = slot.expert, .slot_idx = slot_idx - place.first_slot, .parts = slot.parts});
+}
+
+// Is not to be told any more.
+void ExpertStore::Impl::forget_begun(Slot& slot) noexcept {
+  if (!slot.is_begun) return;
+  const auto n_listed = std::erase_if(begun, [&](const ReadySlab& slab) { return slab.expert == slot.expert; });
+  if (n_listed > 0) slot.is_begun = false;
+}
+
+// Until next() need not wait, or next_begun() has something to tell.
+void ExpertStore::Impl::await(bool wants_begun) noexcept {
   OUTRIDER_CHECK(is_open);
   while (n_loading > 0) {
     collect(false);
@@ -300,6 +333,7 @@ std::span<const ReadySlab> ExpertStore::Impl::next() {
       note_demand_end(false);
     }
     if (n_handed_out < ready.size() || (!error.empty() && !has_thrown) || n_loading == 0) break;
+    if (wants_begun && !begun.empty()) break;
     note_cover();
     const auto start = std::chrono::steady_clock::now();
     collect(true);
@@ -307,6 +341,18 @@ std::span<const ReadySlab> ExpertStore::Impl::next() {
     counters.stall_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count());
     if (n_loading == 0) note_demand_end(true);
   }
+}
+
+std::span<const ReadySlab> ExpertStore::Impl::next_begun() noexcept {
+  await(true);
+  if (n_handed_out < ready.size() || (!error.empty() && !has_thrown)) return {};
+  std::swap(begun, told_begun);
+  begun.clear();
+  return told_begun;
+}
+
+std::span<const ReadySlab> ExpertStore::Impl::next() {
+  await(false);
   if (!error.empty() && !has_thrown) {
     has_thrown = true;
     throw Error(ErrorKind::kIo, error);
@@ -410,6 +456,7 @@ LayerPass::~LayerPass() {
   if (store_ != nullptr) store_->close();
 }
 std::span<const ReadySlab> LayerPass::next() { return store_->next(); }
+std::span<const ReadySlab> LayerPass::next_begun() noexcept { return store_->next_begun(); }
 bool LayerPass::would_wait() noexcept { return store_->would_wait(); }
 void LayerPass::done(std::span<const ReadySlab> slabs) noexcept { store_->done(slabs); }
 

@@ -189,6 +189,11 @@ class LayerPass {
   // when none is. Empty when every demanded expert has been handed out. Results must not depend on the order.
   // Throws Error(kIo) naming file, offset, wanted and got when a read failed for good; the store stays usable.
   std::span<const ReadySlab> next();
+  // Slabs all of whose parts but the last (down) have landed, each told once, for the caller who can begin with them;
+  // next() has them once more, whole. Their slots stay *loading*, so nobody else gets them; what has landed may be read
+  // until the pass is called again. Waits (counted as stall) until there is such a slab, or next() need not wait: then
+  // empty. Never has a slab that is read in one piece with its last part (a packed layer).
+  std::span<const ReadySlab> next_begun() noexcept;
   // Whether next() would wait: for the caller who has something else to do.
   bool would_wait() noexcept;
   // Unpins slabs that next() returned; their bytes may be replaced from now on.

@@ -11,7 +11,8 @@ namespace outrider::residency {
 
 namespace {
 
-constexpr double kNewShare = 0.125;  // of the newest value in a running mean
+constexpr double kNewShare = 0.125;      // of the newest value in a running mean
+constexpr double kServedWithinNs = 1e6;  // of a drive's answer, while every core computes
 
 void blend(double& mean, double value) noexcept { mean = mean == 0 ? value : mean + kNewShare * (value - mean); }
 
@@ -51,10 +52,14 @@ void ExpertStore::Impl::collect_landed() noexcept {
   submit_claimed();
 }
 
-// Pieces of guesses that keep the drive busy: one more than what it needs for its start-up time to be hidden.
+// Pieces of guesses that keep the drive busy: one more than what hides its start-up time, and than what lasts until
+// somebody gets a core to serve it while all of them compute; but what is in flight stands before the demand, so the
+// latter is for no longer than the time until that.
 uint32_t ExpertStore::Impl::pieces_in_flight(uint32_t layer_idx) const noexcept {
   const double piece_ns = drive_times.slab_ns() / layout.layers[layer_idx].n_pieces;
-  const double n_pieces = drive_times.start_ns() / std::max(piece_ns, 1.0);
+  if (piece_ns <= 0) return 1;  // not known yet
+  const double hidden_ns = std::max(drive_times.start_ns(), std::min(idle_ns[layer_idx], kServedWithinNs));
+  const double n_pieces = hidden_ns / piece_ns;
   return 1 + static_cast<uint32_t>(std::ceil(std::min(n_pieces, static_cast<double>(options.queue_depth))));
 }
 
@@ -227,6 +232,7 @@ void ExpertStore::Impl::adopt(uint32_t slot_idx) noexcept {
   }
   ++n_loading;
   ++n_missing;
+  list_begun(slot_idx);
 }
 
 void ExpertStore::Impl::use_prediction(Slot& slot) noexcept {

@@ -27,6 +27,8 @@ struct Slot {
   uint32_t expert = kNoExpert;
   uint32_t generation = 0;          // changes with every claim
   uint32_t n_reads_left = 0;        // under way
+  uint8_t landed_reads = 0;         // of the load, a bit each
+  bool is_begun = false;            // of the load: is in `begun`, or next_begun() has told it
   uint32_t queue_head = kNoExpert;  // experts of the open pass that take this slot afterwards, in order (rounds)
   uint32_t queue_tail = kNoExpert;
   SlotState state = SlotState::kFree;
@@ -76,6 +78,10 @@ struct ExpertStore::Impl {
 
   void begin(uint32_t layer, std::span<const uint32_t> experts, std::span<const uint32_t> uses);
   std::span<const ReadySlab> next();
+  std::span<const ReadySlab> next_begun() noexcept;
+  void await(bool wants_begun) noexcept;
+  void list_begun(uint32_t slot_idx) noexcept;
+  void forget_begun(Slot& slot) noexcept;
   bool would_wait() noexcept;
   void done(std::span<const ReadySlab> slabs) noexcept;
   void close() noexcept;
@@ -141,8 +147,10 @@ struct ExpertStore::Impl {
   bool has_thrown = false;
   std::string error;  // of the first read that failed
   std::vector<ReadySlab> ready;
-  std::vector<uint32_t> queue_next;  // by expert: the one behind it in its slot's queue
-  std::vector<uint32_t> occupants;   // by slot in the layer: scratch of close()
+  std::vector<ReadySlab> begun;       // to be told by next_begun()
+  std::vector<ReadySlab> told_begun;  // by its last call
+  std::vector<uint32_t> queue_next;   // by expert: the one behind it in its slot's queue
+  std::vector<uint32_t> occupants;    // by slot in the layer: scratch of close()
   std::vector<io::ReadRequest> requests;
   std::array<io::ReadDone, 32> reads;
 

@@ -77,14 +77,18 @@ struct Trace {
 
 enum class DoneOrder { kAsGiven, kBackwards, kOneByOne };
 
-Trace trace_of(const StoreOptions& options, const std::vector<Demand>& demands, DoneOrder order) {
+Trace trace_of(const StoreOptions& options, const std::vector<Demand>& demands, DoneOrder order, bool begins) {
   ExpertStore store(options);
   Trace trace;
   for (const Demand& demand : demands) {
     LayerPass pass = store.begin(demand.layer, demand.experts, demand.uses);
     std::map<uint32_t, uint32_t> slot_of;
     std::vector<ReadySlab> held;
-    for (auto slabs = pass.next(); !slabs.empty(); slabs = pass.next()) {
+    for (;;) {
+      while (begins && !pass.next_begun().empty()) {
+      }
+      const auto slabs = pass.next();
+      if (slabs.empty()) break;
       held.assign(slabs.begin(), slabs.end());
       for (const ReadySlab& slab : slabs) slot_of[slab.expert] = slab.slot_idx;
       if (order == DoneOrder::kBackwards) std::reverse(held.begin(), held.end());
@@ -113,13 +117,13 @@ TEST(Residency, VictimsDependOnDemandsAloneNotOnArrival) {
       options.policy = policy;
       options.io = IoMode::kThreads;
       options.direct = DirectMode::kOff;
-      const Trace plain = trace_of(options, demands, DoneOrder::kAsGiven);
+      const Trace plain = trace_of(options, demands, DoneOrder::kAsGiven, false);
       for (uint64_t seed = 1; seed <= 4; ++seed) {
         TestFaults drive({.shorten = seed % 2 == 0, .n_eio = 1, .reorder = true}, seed);
         options.faults = &drive;
         options.io = kPaths[seed % 4].io;
         options.direct = kPaths[seed % 4].direct;
-        EXPECT_TRUE(trace_of(options, demands, static_cast<DoneOrder>(seed % 3)) == plain) << "seed " << seed;
+        EXPECT_TRUE(trace_of(options, demands, static_cast<DoneOrder>(seed % 3), seed > 2) == plain) << "seed " << seed;
       }
     }
   }

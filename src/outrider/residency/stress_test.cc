@@ -67,6 +67,13 @@ class Worker {
   uint32_t n_stores() const { return n_stores_; }
 
  private:
+  bool is_right(const LayerSource& layer, const ReadySlab& slab, uint32_t n_parts) const {
+    for (uint32_t part = 0; part < n_parts; ++part) {
+      const auto wanted = file_.bytes(layer.parts[part].offset + slab.expert * kPartBytes, kPartBytes);
+      if (std::memcmp(slab.parts[part], wanted.data(), kPartBytes) != 0) return false;
+    }
+    return true;
+  }
   bool pass(ExpertStore& store, const LayerSource& layer, uint64_t& n_checked) {
     std::array<uint32_t, kExperts> experts;
     std::array<uint32_t, kExperts> uses;
@@ -77,14 +84,22 @@ class Worker {
     if (random_.below(4) == 0) store.refill({{0, experts[0]}, {0, experts[kExperts - 1]}, {0, experts[5]}});
     store.predict(0, std::span(experts).subspan(random_.below(kExperts / 2), random_.below(kExperts / 2)));
     LayerPass open = store.begin(0, std::span(experts).first(n_demanded), std::span(uses).first(n_demanded));
-    const bool drop = random_.below(4) == 0;
-    for (auto slabs = open.next(); !slabs.empty(); slabs = open.next()) {
+    const bool drop = random_.below(4) == 0, begins = random_.below(2) == 0;
+    for (;;) {
+      // What has landed of a slab is read while the rest of it is written.
+      while (begins) {
+        const auto begun = open.next_begun();
+        if (begun.empty()) break;
+        if (drop && random_.below(4) == 0) return true;
+        for (const ReadySlab& slab : begun) {
+          if (!is_right(layer, slab, 1)) return false;
+        }
+      }
+      const auto slabs = open.next();
+      if (slabs.empty()) break;
       if (drop && random_.below(2) == 0) return true;
       for (const ReadySlab& slab : slabs) {
-        for (uint32_t part = 0; part < 2; ++part) {
-          const auto wanted = file_.bytes(layer.parts[part].offset + slab.expert * kPartBytes, kPartBytes);
-          if (std::memcmp(slab.parts[part], wanted.data(), kPartBytes) != 0) return false;
-        }
+        if (!is_right(layer, slab, 2)) return false;
         ++n_checked;
       }
       open.done(slabs);

@@ -75,8 +75,9 @@ class Model {
     return n_bytes;
   }
 
-  void expect_bytes(uint32_t layer, const ReadySlab& slab) const {
-    for (uint32_t part = 0; part < layers[layer].n_parts; ++part) {
+  // n_last: of the parts, that many from the end are not looked at.
+  void expect_bytes(uint32_t layer, const ReadySlab& slab, uint32_t n_last = 0) const {
+    for (uint32_t part = 0; part + n_last < layers[layer].n_parts; ++part) {
       const PartSource& source = layers[layer].parts[part];
       const auto wanted = files[source.file_idx]->bytes(source.offset + slab.expert * source.step(), source.n_bytes);
       ASSERT_EQ(std::memcmp(slab.parts[part], wanted.data(), wanted.size()), 0)
@@ -112,11 +113,26 @@ inline std::vector<Demand> random_demands(const Model& model, uint32_t n_steps, 
   return demands;
 }
 
+// Collects what is begun, and checks that no expert is told twice or late.
+inline void take_begun(LayerPass& pass, const Model& model, uint32_t layer, const std::set<uint32_t>& seen,
+                       std::set<uint32_t>& begun) {
+  for (auto slabs = pass.next_begun(); !slabs.empty(); slabs = pass.next_begun()) {
+    for (const ReadySlab& slab : slabs) {
+      ASSERT_FALSE(seen.contains(slab.expert)) << "expert " << slab.expert << " had come whole";
+      ASSERT_TRUE(begun.insert(slab.expert).second) << "expert " << slab.expert << " was begun twice";
+      ASSERT_NO_FATAL_FAILURE(model.expect_bytes(layer, slab, 1));
+    }
+  }
+}
+
 // Runs one demand, checks every byte handed out, and that each expert comes exactly once.
 inline void run_demand(ExpertStore& store, const Model& model, const Demand& demand) {
   LayerPass pass = store.begin(demand.layer, demand.experts, demand.uses);
-  std::set<uint32_t> seen;
-  for (auto slabs = pass.next(); !slabs.empty(); slabs = pass.next()) {
+  std::set<uint32_t> seen, begun;
+  for (;;) {
+    ASSERT_NO_FATAL_FAILURE(take_begun(pass, model, demand.layer, seen, begun));
+    const auto slabs = pass.next();
+    if (slabs.empty()) break;
     for (const ReadySlab& slab : slabs) {
       ASSERT_TRUE(seen.insert(slab.expert).second) << "expert " << slab.expert << " came twice";
       ASSERT_NO_FATAL_FAILURE(model.expect_bytes(demand.layer, slab));
