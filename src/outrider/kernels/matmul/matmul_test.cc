@@ -177,17 +177,19 @@ TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceForMoreTokensThanATile) {
   }
 }
 
-// One token's activations fit the row kernels' buffers up to 16,384 elements; longer rows go by tiles.
+// One token's activations fit the row kernels' buffers up to 16,384 elements; longer rows go by tiles. Those of AVX2
+// lay out the activations of a few tokens at a time once, those of longer rows for each panel.
 TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceOnVeryLongRows) {
   const auto& [type, needs, fn] = GetParam();
   TestRng rng(4000 + static_cast<uint64_t>(type));
   constexpr uint32_t kMost = 16384;
   const uint32_t block = format::type_info(type).block_elems;
   for (const uint32_t k : {kMost, kMost + block, kMost + 256, kMost + 256 + block, 2 * kMost}) {
-    const Problem problem(type, 2, k, 1, rng);
-    std::vector<float> want(4);
-    reference(type)(problem.args(0, 2, 1, nullptr, want.data()));
-    expect_reference_bits(problem, want, fn, 0, 2, 1, nullptr);
+    constexpr uint32_t kTokens = 7;
+    const Problem problem(type, 2, k, kTokens, rng);
+    std::vector<float> want(kTokens * 4);
+    reference(type)(problem.args(0, 2, kTokens, nullptr, want.data()));
+    for (const uint32_t count : {1U, kTokens}) expect_reference_bits(problem, want, fn, 0, 2, count, nullptr);
   }
 }
 

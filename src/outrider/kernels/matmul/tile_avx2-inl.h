@@ -1,234 +1,338 @@
 // SPDX-License-Identifier: Apache-2.0
-// The AVX2 kernel for several tokens: eight rows are the eight int32 of a register. A group of the rows is unpacked and
-// transposed once and then serves all tokens of the call, and block sums need no folding. The eight lanes of
-// matmul_law.h are eight registers for each token, kept in memory between groups. Internal linkage.
+// The AVX2 kernel for several tokens: eight rows are the eight int32 of a register, so that block sums need no folding.
+// A panel of sixteen rows is unpacked and transposed (tile_pack_avx2-inl.h) and then serves all tokens of the call,
+// four at a time: each activation that is spread over a register meets two registers of codes. Products of codes and
+// activations are summed as int16 for a whole block where the law's bounds allow it, and one vpmaddwd multiplies the
+// sums by the sub-scale and widens them. Internal linkage.
 #pragma once
 
 #include "outrider/kernels/matmul/rows_avx2-inl.h"
+#include "outrider/kernels/matmul/tile_pack_avx2-inl.h"
 
 namespace outrider::kernels {
 namespace {
 
-constexpr uint32_t kTileRows = 8;
-constexpr uint32_t kTileTokens = 32;  // 8 KiB of lanes
+constexpr uint32_t kTileTokens = 64;
+constexpr uint32_t kStepTokens = 4;
 
-// One group of eight rows; element r of every register belongs to row r.
-struct Tile {
-  __m256i codes[64];  // four codes of a row in each element; register 8 * block + quad
-  __m256 d[8], dm[8];
-  __m256i sc0[8], sc1[8];  // sub-scale of the block, or of its halves
-  __m256i mn0[8], mn1[8];
+// A block of four tokens, ready to be spread.
+struct TokenUnit {
+  int32_t quads[8][kStepTokens];  // four q each
+  float d[kStepTokens];
+  // What sums of products begin with, two int16: -kOffset times the sums of q 0, 1, 4, 5, 8, ... and of the others; of
+  // the halves for SubScale::kHalf.
+  int32_t start[2][kStepTokens];
+  int32_t sum[kStepTokens];  // with mins: the sum of q as f32; Min::kHalf: of both halves as int16
 };
+constexpr uint32_t kTokenUnits = 1024;  // 192 KiB: of 64 tokens when k <= 2,048
 
-// v[i] element j <- v[j] element i.
-inline void transpose(__m256i (&v)[8]) noexcept {
-  __m256i t[8];
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-    const __m256i a = _mm256_unpacklo_epi32(v[i], v[i + 1]);
-    const __m256i b = _mm256_unpackhi_epi32(v[i], v[i + 1]);
-    const __m256i c = _mm256_unpacklo_epi32(v[i + 2], v[i + 3]);
-    const __m256i d = _mm256_unpackhi_epi32(v[i + 2], v[i + 3]);
-    t[i] = _mm256_unpacklo_epi64(a, c);
-    t[i + 1] = _mm256_unpackhi_epi64(a, c);
-    t[i + 2] = _mm256_unpacklo_epi64(b, d);
-    t[i + 3] = _mm256_unpackhi_epi64(b, d);
-  }
-  // Now part p of t[4 * i + j] holds column 4 * p + j of rows 4 * i to 4 * i + 3.
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    v[j] = _mm256_permute2x128_si256(t[j], t[4 + j], 0x20);
-    v[4 + j] = _mm256_permute2x128_si256(t[j], t[4 + j], 0x31);
-  }
-}
-
-inline __m256i low_words(__m256i pairs) noexcept { return _mm256_srai_epi32(_mm256_slli_epi32(pairs, 16), 16); }
-
+// How many quads can be summed as int16: sums of (code - offset) * q of every second pair stay below 2^15. They are
+// exact then even if a sum without the offset is not: it is off by multiples of 2^16.
 template <typename Format>
-inline void pack_scales(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
-  __m256i d[8], dm[8], sc[8], mn[8];
-  for (uint32_t r = 0; r < kTileRows; ++r) {
-    const GroupScales s = Format::scales(rows[r]);
-    d[r] = _mm256_castps_si256(s.d);
-    dm[r] = _mm256_castps_si256(s.dm);
-    sc[r] = s.sc;
-    mn[r] = s.mn;
-  }
-  transpose(d);
-  for (int b = 0; b < 8; ++b) tile.d[b] = _mm256_castsi256_ps(d[b]);
-  if constexpr (Format::kMin != Min::kNone) {
-    transpose(dm);
-    for (int b = 0; b < 8; ++b) tile.dm[b] = _mm256_castsi256_ps(dm[b]);
-  }
-  if constexpr (Format::kScale != SubScale::kNone) {
-    constexpr bool kHalves = Format::kScale == SubScale::kHalf;
-    transpose(sc);
-    for (int b = 0; b < 8; ++b) {
-      tile.sc0[b] = kHalves ? low_words(sc[b]) : sc[b];
-      if constexpr (kHalves) tile.sc1[b] = _mm256_srai_epi32(sc[b], 16);
-    }
-  }
-  if constexpr (Format::kMin == Min::kBlock || Format::kMin == Min::kHalf) {
-    transpose(mn);
-    for (int b = 0; b < 8; ++b) {
-      tile.mn0[b] = Format::kMin == Min::kHalf ? low_words(mn[b]) : mn[b];
-      if constexpr (Format::kMin == Min::kHalf) tile.mn1[b] = _mm256_srai_epi32(mn[b], 16);
-    }
-  }
+constexpr uint32_t quads_at_once() noexcept {
+  const int most =
+      Format::kMostCode - Format::kOffset > Format::kOffset ? Format::kMostCode - Format::kOffset : Format::kOffset;
+  const uint32_t n = 32767 / (2 * 127 * static_cast<uint32_t>(most));
+  return n >= 8 && !kHalves<Format> ? 8 : n >= 4 ? 4 : 1;
 }
 
 template <typename Format>
-inline void pack_tile(const uint8_t* const (&rows)[kTileRows], Tile& tile) noexcept {
-#pragma GCC unroll 8
-  for (uint32_t b = 0; b < 8; ++b) {
-    __m256i v[kTileRows];
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < kTileRows; ++r) v[r] = Format::codes(rows[r], b);
-    transpose(v);
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < 8; ++i) tile.codes[8 * b + i] = v[i];
+inline void fill_start(const __m256i (&quads)[4], TokenUnit& unit) noexcept {
+  const __m256i ones = _mm256_set1_epi8(1);
+  __m256i sum = _mm256_setzero_si256();
+  for (const __m256i& v : quads) sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, v));
+  const __m256i factor = _mm256_set1_epi16(-Format::kOffset);
+  if constexpr (kHalves<Format>) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(unit.start), _mm256_mullo_epi16(sum, factor));
+  } else {
+    const __m128i all = _mm_add_epi16(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(unit.start[0]), _mm_mullo_epi16(all, _mm256_castsi256_si128(factor)));
   }
-  pack_scales<Format>(rows, tile);
 }
 
-inline __m256i spread_quad(const int8_t* q) noexcept {
-  int32_t quad;
-  __builtin_memcpy(&quad, q, sizeof quad);
-  return _mm256_set1_epi32(quad);
-}
-
-// The sums of kQuads quads from the one at `codes` and q on, for kTokens tokens. maddubs gives at most
-// 2 * kMostCode * 127 in int16; as many of them as stay below 2^15 are added before they are widened.
-template <typename Format, uint32_t kTokens, uint32_t kQuads>
-inline void dot_quads(const __m256i* codes, const ActGroup* acts, uint32_t at, __m256i (&dot)[kTokens]) noexcept {
-  constexpr uint32_t kSafe = 32767 / (2 * Format::kMostCode * 127);
-  constexpr uint32_t kRun = kSafe >= kQuads ? kQuads : kSafe >= 4 ? 4 : kSafe >= 2 ? 2 : 1;
-  const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 8
-  for (uint32_t first = 0; first < kQuads; first += kRun) {
-    __m256i words[kTokens];
-#pragma GCC unroll 8
-    for (uint32_t quad = first; quad < first + kRun; ++quad) {
-      const __m256i code = codes[quad];
+// Blocks [from, to) of four tokens.
+template <typename Format>
+void fill_units(const ActGroup (&acts)[kStepTokens], uint32_t from, uint32_t to, TokenUnit* units) noexcept {
+  for (uint32_t b = from; b < to; ++b, ++units) {
+    __m256i v[kStepTokens];
 #pragma GCC unroll 4
-      for (uint32_t t = 0; t < kTokens; ++t) {
-        const __m256i q = spread_quad(acts[t].q + at + 4 * quad);
-        __m256i product;
-        if constexpr (Format::kSigned) {
-          product = _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(q, code));
-        } else {
-          product = _mm256_maddubs_epi16(code, q);
-        }
-        words[t] = quad == first ? product : _mm256_add_epi16(words[t], product);
+    for (uint32_t t = 0; t < kStepTokens; ++t) v[t] = load_256(acts[t].q + 32 * b);
+    transpose_parts(v);
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < 4; ++j) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(units->quads[j]), _mm256_castsi256_si128(v[j]));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(units->quads[4 + j]), _mm256_extracti128_si256(v[j], 1));
+    }
+    if constexpr (Format::kOffset != 0) fill_start<Format>(v, *units);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kStepTokens; ++t) {
+      units->d[t] = acts[t].d[b];
+      if constexpr (Format::kMin == Min::kHalf) {
+        __builtin_memcpy(&units->sum[t], acts[t].sum16 + 2 * b, 4);
+      } else if constexpr (Format::kMin != Min::kNone) {
+        const auto sum = static_cast<float>(acts[t].sum32[b]);
+        __builtin_memcpy(&units->sum[t], &sum, 4);
       }
     }
+  }
+}
+
+// Four bytes at p in every element.
+inline __m256i spread(const void* p) noexcept {
+  int32_t value;
+  __builtin_memcpy(&value, p, sizeof value);
+  return _mm256_set1_epi32(value);
+}
+
+// Keeps sums in the order written: GCC makes trees of long sums, all of whose products then wait in memory.
+[[gnu::always_inline]] inline void keep_order(__m256i& sum) noexcept { asm("" : "+x"(sum)); }
+
+// Quads [kFrom, kFrom + quads_at_once()) of a block, summed as int16, times a sub-scale or 1.
+template <typename Format, uint32_t kTokens, uint32_t kFrom>
+[[gnu::always_inline]] inline void sum_words(const Unit<Format>& unit, const TokenUnit& token,
+                                             __m256i (&isum)[kTokens][2]) noexcept {
+  constexpr uint32_t kHalf = kHalves<Format> ? kFrom / 4 : 0;
+  constexpr uint32_t kTo = kFrom + quads_at_once<Format>();
+  __m256i words[kTokens][2];
+#pragma GCC unroll 8
+  for (uint32_t quad = kFrom; quad < kTo; ++quad) {
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < kTokens; ++t) {
-      const __m256i sum = _mm256_madd_epi16(words[t], ones);
-      dot[t] = first == 0 ? sum : _mm256_add_epi32(dot[t], sum);
+      const __m256i q = spread(&token.quads[quad][t]);
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < 2; ++i) {
+        const __m256i product = _mm256_maddubs_epi16(unit.codes[quad][i], q);
+        if (quad != kFrom) {
+          words[t][i] = _mm256_add_epi16(words[t][i], product);
+        } else if constexpr (Format::kOffset != 0) {
+          words[t][i] = _mm256_add_epi16(spread(&token.start[kHalf][t]), product);
+        } else {
+          words[t][i] = product;
+        }
+        keep_order(words[t][i]);
+      }
+    }
+  }
+#pragma GCC unroll 2
+  for (uint32_t i = 0; i < 2; ++i) {
+    const __m256i scale = Format::kScale == SubScale::kNone ? _mm256_set1_epi16(1) : unit.sc[kHalf][i];
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) {
+      const __m256i sum = _mm256_madd_epi16(words[t][i], scale);
+      isum[t][i] = kFrom == 0 ? sum : _mm256_add_epi32(isum[t][i], sum);
     }
   }
 }
 
-// Block b of the tile joins a lane: dot0 (and dot1, of the halves) as join_group has them.
-template <typename Format>
-inline __m256 join_block(__m256 lane, const Tile& tile, uint32_t b, __m256i dot0, __m256i dot1,
-                         const ActGroup& a) noexcept {
-  const auto offset = [](int sum) { return _mm256_set1_epi32(Format::kOffset * sum); };
-  const int16_t* halves = a.sum16 + 2 * b;
-  __m256i isum = dot0;
-  if constexpr (Format::kScale == SubScale::kHalf) {
-    if constexpr (Format::kOffset != 0) {
-      dot0 = _mm256_sub_epi32(dot0, offset(halves[0]));
-      dot1 = _mm256_sub_epi32(dot1, offset(halves[1]));
-    }
-    isum = _mm256_add_epi32(_mm256_mullo_epi32(dot0, tile.sc0[b]), _mm256_mullo_epi32(dot1, tile.sc1[b]));
-  } else {
-    if constexpr (Format::kOffset != 0) isum = _mm256_sub_epi32(isum, offset(a.sum32[b]));
-    if constexpr (Format::kScale == SubScale::kBlock) isum = _mm256_mullo_epi32(isum, tile.sc0[b]);
-  }
-  const __m256 d_a = _mm256_set1_ps(a.d[b]);
-  lane = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum), _mm256_mul_ps(tile.d[b], d_a), lane);
-  if constexpr (Format::kMin != Min::kNone) {
-    __m256i msum;
-    if constexpr (Format::kMin == Min::kFloat) {
-      msum = _mm256_set1_epi32(a.sum32[b]);
-    } else if constexpr (Format::kMin == Min::kBlock) {
-      msum = _mm256_mullo_epi32(tile.mn0[b], _mm256_set1_epi32(a.sum32[b]));
-    } else {
-      msum = _mm256_add_epi32(_mm256_mullo_epi32(tile.mn0[b], _mm256_set1_epi32(halves[0])),
-                              _mm256_mullo_epi32(tile.mn1[b], _mm256_set1_epi32(halves[1])));
-    }
-    lane = _mm256_fmadd_ps(_mm256_cvtepi32_ps(msum), _mm256_mul_ps(tile.dm[b], d_a), lane);
-  }
-  return lane;
-}
-
+// Signed codes: |code| times q with the code's sign. Two products fill an int16.
 template <typename Format, uint32_t kTokens>
-inline void join_tile(const Tile& tile, uint32_t n_blocks, const ActGroup* acts, __m256 (*lanes)[8]) noexcept {
-  for (uint32_t b = 0; b < n_blocks; ++b) {
-    __m256i dot0[kTokens];
-    __m256i dot1[kTokens];
-    if constexpr (Format::kScale == SubScale::kHalf) {
-      dot_quads<Format, kTokens, 4>(tile.codes + 8 * b, acts, 32 * b, dot0);
-      dot_quads<Format, kTokens, 4>(tile.codes + 8 * b + 4, acts, 32 * b + 16, dot1);
-    } else {
-      dot_quads<Format, kTokens, 8>(tile.codes + 8 * b, acts, 32 * b, dot0);
-      for (__m256i& none : dot1) none = _mm256_setzero_si256();
+[[gnu::always_inline]] inline void sum_signed(const Unit<Format>& unit, const TokenUnit& token,
+                                              __m256i (&isum)[kTokens][2]) noexcept {
+#pragma GCC unroll 8
+  for (uint32_t quad = 0; quad < 8; ++quad) {
+    __m256i code[2], size[2];
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < 2; ++i) {
+      code[i] = unit.codes[quad][i];
+      size[i] = _mm256_abs_epi8(code[i]);
     }
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < kTokens; ++t) {
-      lanes[t][b] = join_block<Format>(lanes[t][b], tile, b, dot0[t], dot1[t], acts[t]);
+      const __m256i q = spread(&token.quads[quad][t]);
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < 2; ++i) {
+        const __m256i words = _mm256_maddubs_epi16(size[i], _mm256_sign_epi8(q, code[i]));
+        const __m256i sum =
+            _mm256_madd_epi16(words, Format::kScale == SubScale::kNone ? _mm256_set1_epi16(1) : unit.sc[0][i]);
+        isum[t][i] = quad == 0 ? sum : _mm256_add_epi32(isum[t][i], sum);
+        keep_order(isum[t][i]);
+      }
     }
   }
 }
 
-// Eight rows (or n_rows of them, the others repeat the last) for tokens [first, first + n), n <= kTileTokens.
+// A block joins its lane of kTokens tokens.
+template <typename Format, uint32_t kTokens>
+[[gnu::always_inline]] inline void join_unit(const Unit<Format>& unit, const __m256 (&d)[2], const __m256 (&dm)[2],
+                                             const TokenUnit& token, __m256 (*lane)[2]) noexcept {
+  __m256i isum[kTokens][2];
+  if constexpr (Format::kSigned) {
+    sum_signed<Format, kTokens>(unit, token, isum);
+  } else {
+    sum_words<Format, kTokens, 0>(unit, token, isum);
+    if constexpr (quads_at_once<Format>() == 4) sum_words<Format, kTokens, 4>(unit, token, isum);
+  }
+#pragma GCC unroll 4
+  for (uint32_t t = 0; t < kTokens; ++t) {
+    const __m256 d_a = _mm256_castsi256_ps(spread(token.d + t));
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < 2; ++i) {
+      __m256 acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[t][i]), _mm256_mul_ps(d[i], d_a), lane[t][i]);
+      if constexpr (Format::kMin != Min::kNone) {
+        __m256 msum;
+        if constexpr (Format::kMin == Min::kHalf) {
+          msum = _mm256_cvtepi32_ps(_mm256_madd_epi16(unit.mn[i], spread(token.sum + t)));
+        } else {
+          msum = _mm256_castsi256_ps(spread(token.sum + t));
+          if constexpr (Format::kMin == Min::kBlock) msum = _mm256_mul_ps(_mm256_castsi256_ps(unit.mn[i]), msum);
+        }
+        acc = _mm256_fmadd_ps(msum, _mm256_mul_ps(dm[i], d_a), acc);
+      }
+      lane[t][i] = acc;
+    }
+  }
+}
+
+// Lanes of a step of tokens.
+using Lanes = __m256[8][kStepTokens][2];
+
+// Asks the second-level cache for the rows of the next panel, a few lines at a time while the products of this one go
+// on: so many rows are too many streams for the hardware.
+struct Ahead {
+  const uint8_t* at;
+  const uint8_t* end;
+  uint64_t bytes;  // at a time
+
+  void fetch() noexcept {
+    const uint8_t* stop = at + bytes < end ? at + bytes : end;
+    for (; at < stop; at += 64) _mm_prefetch(at, _MM_HINT_T1);
+  }
+};
+
+// Where the first token of a panel goes.
+struct Output {
+  float* out;
+  uint64_t stride;
+  uint32_t n_rows;
+};
+
+inline void store_lanes(const Lanes& lanes, uint32_t n_tokens, const Output& output) noexcept {
+  const __m256i row = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  for (uint32_t t = 0; t < n_tokens; ++t) {
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < 2; ++i) {
+      const auto l = [&](uint32_t b) { return lanes[b][t][i]; };
+      const __m256 even = _mm256_add_ps(_mm256_add_ps(l(0), l(4)), _mm256_add_ps(l(2), l(6)));
+      const __m256 odd = _mm256_add_ps(_mm256_add_ps(l(1), l(5)), _mm256_add_ps(l(3), l(7)));
+      const __m256 sum = _mm256_add_ps(even, odd);
+      float* out = output.out + t * output.stride + 8 * i;
+      if (output.n_rows >= 8 * (i + 1)) {
+        _mm256_storeu_ps(out, sum);
+      } else if (output.n_rows > 8 * i) {
+        const __m256i n = _mm256_set1_epi32(static_cast<int>(output.n_rows - 8 * i));
+        _mm256_maskstore_ps(out, _mm256_cmpgt_epi32(n, row), sum);
+      }
+    }
+  }
+}
+
+// Which blocks of the rows are in a panel.
+struct Part {
+  uint32_t from, to;
+  bool is_first, is_last;
+};
+
+// The blocks of a panel join the lanes of kTokens tokens, whose units from block part.from on are at `tokens`.
+template <typename Format, uint32_t kTokens>
+void join_panel(const Panel<Format>& panel, const Part& part, const TokenUnit* tokens, Lanes& lanes,
+                const Output& output, Ahead& ahead) noexcept {
+  if (part.is_first) {
+    for (auto& lane : lanes) {
+#pragma GCC unroll 4
+      for (uint32_t t = 0; t < kTokens; ++t) lane[t][0] = lane[t][1] = _mm256_setzero_ps();
+    }
+  }
+  if (part.is_last) {
+    // Stores that wait for lines from memory would fill the store queue, and the products stand behind them.
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < kTokens; ++t) _mm_prefetch(output.out + t * output.stride, _MM_HINT_T0);
+  }
+  const uint32_t n = part.to - part.from;
+  for (uint32_t b = 0; b < n; ++b) {
+    if (b % 4 == 0) ahead.fetch();
+    const uint32_t head = Format::kBlocksApart ? b : b / 8;
+    join_unit<Format, kTokens>(panel.units[b], panel.d[head], panel.dm[head], tokens[b], lanes[b % 8]);
+  }
+  if (part.is_last) store_lanes(lanes, kTokens, output);
+}
+
+// Packs a part of the rows, which then begin behind it.
 template <typename Format>
-void run_rows_tile(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t first, uint32_t n) noexcept {
-  const uint32_t n_groups = args.weights.k / 256;
-  const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
-  const uint8_t* rows[kTileRows];
+void pack_panel(Rows& rows, const Part& part, Panel<Format>& panel) noexcept {
+  const uint32_t n_groups = (part.to - part.from) / 8;
+  const uint32_t n_left = (part.to - part.from) % 8;
+  for (uint32_t g = 0; g < n_groups; ++g) {
+    pack_group<Format>(rows, panel, g);
+    for (const uint8_t*& p : rows.row) p += Format::kBytes;
+  }
+  if (!Format::kBlocksApart || n_left == 0) return;
+  uint8_t padded[kTileRows][Format::kBytes] = {};
+  for (uint32_t r = 0; r < kTileRows; ++r) {
+    __builtin_memcpy(padded[r], rows.row[r], Format::kBytes / 8 * n_left);
+    rows.row[r] = padded[r];
+  }
+  pack_group<Format>(rows, panel, n_groups);
+}
+
+// The units of blocks [from, to) of tokens [first, first + n), step by step.
+template <typename Format>
+void fill_tokens(const MatmulArgs& args, uint32_t first, uint32_t n, uint32_t from, uint32_t to,
+                 TokenUnit* units) noexcept {
+  for (uint32_t t = 0; t < n; t += kStepTokens, units += to - from) {
+    ActGroup acts[kStepTokens];  // those past the last are the last again
+    for (uint32_t i = 0; i < kStepTokens; ++i) acts[i] = act_of(args, first + (t + i < n ? t + i : n - 1));
+    fill_units<Format>(acts, from, to, units);
+  }
+}
+
+inline Ahead ahead_of(const MatmulArgs& args, uint32_t row, uint32_t n_tokens) noexcept {
+  const uint32_t n_left = row < args.row_end ? args.row_end - row : 0;
+  const auto* at = reinterpret_cast<const uint8_t*>(args.weights.data) + row * args.weights.row_bytes;
+  const uint64_t bytes = (n_left < kTileRows ? n_left : kTileRows) * args.weights.row_bytes;
+  const uint64_t n_times = uint64_t{(args.weights.k / 32 + 3) / 4} * ((n_tokens + kStepTokens - 1) / kStepTokens);
+  return {at, at + bytes, n_times == 0 ? 0 : (bytes / n_times + 63) / 64 * 64};
+}
+
+// n_rows <= kTileRows rows from `row` on for tokens [first, first + n), whose units are filled in when they fit whole.
+template <typename Format>
+[[gnu::noinline]] void run_panels(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t first, uint32_t n,
+                                  TokenUnit* units, bool is_whole) noexcept {
+  const uint32_t n_blocks = args.weights.k / 32;
+  Rows rows;  // those past the last are the last again
   for (uint32_t r = 0; r < kTileRows; ++r) {
     const uint64_t at = row + (r < n_rows ? r : n_rows - 1);
-    rows[r] = reinterpret_cast<const uint8_t*>(args.weights.data) + at * args.weights.row_bytes;
+    rows.row[r] = reinterpret_cast<const uint8_t*>(args.weights.data) + at * args.weights.row_bytes;
   }
-  ActGroup acts[kTileTokens];
-  __m256 lanes[kTileTokens][8];
-  for (uint32_t t = 0; t < n; ++t) {
-    acts[t] = act_of(args, first + t);
-    for (__m256& lane : lanes[t]) lane = _mm256_setzero_ps();
-  }
-  Tile tile;
-  const auto join = [&](uint32_t n_blocks) {
-    uint32_t t = 0;
-    for (; t + 4 <= n; t += 4) join_tile<Format, 4>(tile, n_blocks, acts + t, lanes + t);
-    for (; t < n; ++t) join_tile<Format, 1>(tile, n_blocks, acts + t, lanes + t);
-  };
-  for (uint32_t g = 0; g < n_groups; ++g) {
-    pack_tile<Format>(rows, tile);
-    join(8);
-    for (const uint8_t*& p : rows) p += Format::kBytes;
-    for (uint32_t t = 0; t < n; ++t) acts[t] = act_at(acts[t], 1);
-  }
-  if (n_left != 0) {
-    uint8_t padded[kTileRows][Format::kBytes] = {};
-    const uint8_t* padded_rows[kTileRows];
-    for (uint32_t r = 0; r < kTileRows; ++r) {
-      __builtin_memcpy(padded[r], rows[r], Format::kBytes / 8 * n_left);
-      padded_rows[r] = padded[r];
+  Ahead ahead = ahead_of(args, row + kTileRows, n);
+  Panel<Format> panel;
+  Lanes lanes[kTileTokens / kStepTokens];
+  uint32_t from = 0;
+  do {
+    const uint32_t to = n_blocks - from < kPanelUnits ? n_blocks : from + kPanelUnits;
+    const Part part = {from, to, from == 0, to == n_blocks};
+    if (!is_whole) fill_tokens<Format>(args, first, n, from, to, units);
+    pack_panel<Format>(rows, part, panel);
+    const uint32_t step_units = is_whole ? n_blocks : to - from;
+    const TokenUnit* tokens = units + (is_whole ? from : 0);
+    for (uint32_t t = 0; t < n; t += kStepTokens, tokens += step_units) {
+      Lanes& own = lanes[part.is_first && part.is_last ? 0 : t / kStepTokens];
+      const Output output = {args.out + (first + t) * args.out_stride + row, args.out_stride, n_rows};
+      switch (n - t) {
+        case 1:
+          join_panel<Format, 1>(panel, part, tokens, own, output, ahead);
+          break;
+        case 2:
+          join_panel<Format, 2>(panel, part, tokens, own, output, ahead);
+          break;
+        case 3:
+          join_panel<Format, 3>(panel, part, tokens, own, output, ahead);
+          break;
+        default:
+          join_panel<Format, 4>(panel, part, tokens, own, output, ahead);
+      }
     }
-    pack_tile<Format>(padded_rows, tile);
-    join(n_left);
-  }
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n_rows)), lane);
-  for (uint32_t t = 0; t < n; ++t) {
-    const __m256(&l)[8] = lanes[t];
-    const __m256 even = _mm256_add_ps(_mm256_add_ps(l[0], l[4]), _mm256_add_ps(l[2], l[6]));
-    const __m256 odd = _mm256_add_ps(_mm256_add_ps(l[1], l[5]), _mm256_add_ps(l[3], l[7]));
-    _mm256_maskstore_ps(args.out + (first + t) * args.out_stride + row, mask, _mm256_add_ps(even, odd));
-  }
+    from = to;
+  } while (from < n_blocks);
 }
 
 // Few tokens go row by row, more go by tiles.
@@ -239,10 +343,17 @@ void run_matmul(const MatmulArgs& args) noexcept {
     run_rows<Format>(args);
     return;
   }
-  for (uint32_t first = 0; first < args.n_tokens; first += kTileTokens) {
-    const uint32_t n = args.n_tokens - first < kTileTokens ? args.n_tokens - first : kTileTokens;
+  const uint32_t n_blocks = args.weights.k / 32;
+  const uint32_t n_fit = n_blocks == 0 ? kTileTokens : kTokenUnits / n_blocks * kStepTokens;
+  const bool is_whole = n_fit >= 8;
+  const uint32_t n_most = is_whole && n_fit < kTileTokens ? n_fit : kTileTokens;
+  TokenUnit units[kTokenUnits];
+  for (uint32_t first = 0; first < args.n_tokens; first += n_most) {
+    const uint32_t n = args.n_tokens - first < n_most ? args.n_tokens - first : n_most;
+    if (is_whole) fill_tokens<Format>(args, first, n, 0, n_blocks, units);
     for (uint32_t row = args.row_begin; row < args.row_end; row += kTileRows) {
-      run_rows_tile<Format>(args, row, args.row_end - row < kTileRows ? args.row_end - row : kTileRows, first, n);
+      const uint32_t n_rows = args.row_end - row < kTileRows ? args.row_end - row : kTileRows;
+      run_panels<Format>(args, row, n_rows, first, n, units, is_whole);
     }
   }
 }
