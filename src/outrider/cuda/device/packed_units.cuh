@@ -102,7 +102,7 @@ struct Packed<UnitIq4Xs> {
   static constexpr PackedSums kSums = PackedSums::kNone;
   static __device__ __forceinline__ Table make_table(uint32_t zero) { return outrider::cuda::make_table<false>(zero); }
   static __device__ __forceinline__ float join(const PackedBlock& b, const Table& t, const BlockActs& a, float lane) {
-    const int32_t isum = times_scale_less_32(b.scale, dot_packed_table(b, t, a));
+    const int32_t isum = static_cast<int32_t>(b.scale) * dot_packed_table(b, t, a);
     return __fmaf_rn(static_cast<float>(isum), __fmul_rn(half_at_bottom(b.super), a.d), lane);
   }
 };

@@ -86,8 +86,9 @@ struct FromFile<UnitIq4Xs> {
     uint32_t qs[4];
     load_words<4, U::kAlign>(p + U::kQs + 16 * sub, qs);
     in_order(qs, to);
-    to.scale = ((p[U::kScalesL + sub / 2] >> (4 * (sub % 2))) & 15U) | ((half_bits(p + U::kScalesH) >> (2 * sub)) & 3U)
-                                                                           << 4;
+    const uint32_t low = (p[U::kScalesL + sub / 2] >> (4 * (sub % 2))) & 15U;
+    const uint32_t high = (half_bits(p + U::kScalesH) >> (2 * sub)) & 3U;
+    to.scale = (low | high << 4) - 32;
     to.super = half_bits(p + U::kD);
   }
 };

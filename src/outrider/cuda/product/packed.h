@@ -15,6 +15,7 @@ namespace outrider::cuda {
 // How a type is packed: bytes of a block of 32 in each plane, and of 256 elements in the last.
 struct PackedShape {
   uint32_t codes = 0, above = 0, scale = 0, super = 0;
+  bool is_signed = false;  // scales of one byte are int8
 };
 constexpr PackedShape packed_shape(format::TensorType type) noexcept {
   switch (type) {
@@ -32,7 +33,7 @@ constexpr PackedShape packed_shape(format::TensorType type) noexcept {
     case format::TensorType::kQ6_K:
       return {16, 8, 2, 2};
     case format::TensorType::kIQ4_XS:
-      return {16, 0, 1, 2};
+      return {16, 0, 1, 2, true};
     default:
       return {};
   }
@@ -62,9 +63,9 @@ void pack_matrices(const PackArgs& args, cudaStream_t stream);
   X(Q5K, q5_k, kQ5_K)           \
   X(Q6K, q6_k, kQ6_K) X(Mxfp4, mxfp4, kMXFP4) X(Iq4Nl, iq4_nl, kIQ4_NL) X(Iq4Xs, iq4_xs, kIQ4_XS)
 
-#define OUTRIDER_DECLARE(unit, name, type)                                          \
-  void packed_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream); \
-  void packed_gated_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream);
+#define OUTRIDER_DECLARE(unit, name, type)                                                               \
+  void packed_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream); \
+  void packed_gated_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream);
 OUTRIDER_CUDA_PACKED(OUTRIDER_DECLARE)
 #undef OUTRIDER_DECLARE
 

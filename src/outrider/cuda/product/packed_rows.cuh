@@ -19,7 +19,7 @@ namespace outrider::cuda {
 namespace {
 
 // Weights are read once: past the L1, and in the order of the source. kBytes at from + kAt.
-template <uint32_t kBytes, uint32_t kAt>
+template <uint32_t kBytes, uint32_t kAt, bool kSigned = false>
 __device__ __forceinline__ void read_once(const uint8_t* from, uint32_t* to) {
   if constexpr (kBytes == 16) {
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4 + %5];"
@@ -33,6 +33,8 @@ __device__ __forceinline__ void read_once(const uint8_t* from, uint32_t* to) {
     asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1 + %2];" : "=r"(to[0]) : "l"(from), "n"(kAt));
   } else if constexpr (kBytes == 2) {
     asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1 + %2];" : "=r"(to[0]) : "l"(from), "n"(kAt));
+  } else if constexpr (kBytes == 1 && kSigned) {
+    asm volatile("ld.global.nc.L1::no_allocate.s8 %0, [%1 + %2];" : "=r"(to[0]) : "l"(from), "n"(kAt));
   } else if constexpr (kBytes == 1) {
     asm volatile("ld.global.nc.L1::no_allocate.u8 %0, [%1 + %2];" : "=r"(to[0]) : "l"(from), "n"(kAt));
   }
@@ -50,10 +52,12 @@ __device__ __forceinline__ void each(const F& f) {
 }
 
 // How a kernel is cut: quads of rows that a warp works on at once, warps of a block, the blocks of a row (0: any
-// number), and of how many of them, eight at a time, a thread asks before it uses the first.
-template <uint32_t kQuadsIn, uint32_t kWarpsIn, uint32_t kBlocksIn, uint32_t kHeldIn>
+// number), of how many of them, eight at a time, a thread asks before it uses the first, and the warps on a
+// multiprocessor: with 16 a thread has 128 registers for what it holds and room to work in, with 24 it has 80.
+template <uint32_t kQuadsIn, uint32_t kWarpsIn, uint32_t kBlocksIn, uint32_t kHeldIn, uint32_t kAtOnceIn = 16>
 struct PackedCut {
   static constexpr uint32_t kQuads = kQuadsIn, kWarps = kWarpsIn, kBlocks = kBlocksIn, kHeld = kHeldIn;
+  static constexpr uint32_t kAtOnce = kAtOnceIn;
   static constexpr bool kWhole = kBlocksIn != 0 && (kBlocksIn + 7) / 8 == kHeldIn;  // all of a row
 };
 
@@ -89,8 +93,8 @@ struct PackedRows {
       PackedBlock& to = held[m][slot];
       read_once<kShape.above, kAt.above + kStep * 32 * kShape.above>(from[m] + above_at + place * kShape.above,
                                                                      to.above);
-      read_once<kShape.scale, kAt.scale + kStep * 32 * kShape.scale>(from[m] + scale_at + place * kShape.scale,
-                                                                     &to.scale);
+      read_once<kShape.scale, kAt.scale + kStep * 32 * kShape.scale, kShape.is_signed>(
+          from[m] + scale_at + place * kShape.scale, &to.scale);
       read_once<kShape.super, kAt.super + kStep * 4 * kShape.super>(from[m] + super_at + lane / 8 * kShape.super,
                                                                     &to.super);
     }
@@ -212,12 +216,8 @@ __device__ __forceinline__ void copy_acts(const ProductParams& p, uint32_t n_blo
   }
 }
 
-// Registers of a thread are 128: 16 warps on a multiprocessor, and what a thread holds of its rows with room to work
-// in.
-constexpr uint32_t kWarpsAtOnce = 16;
-
 template <typename Unit, bool kGated, typename Cut>
-__global__ void __launch_bounds__(Cut::kWarps* kWarp, kWarpsAtOnce / Cut::kWarps)
+__global__ void __launch_bounds__(Cut::kWarps* kWarp, Cut::kAtOnce / Cut::kWarps)
     packed_kernel(const __grid_constant__ ProductParams p) {
   constexpr uint32_t kStreams = kGated ? 2 * Cut::kQuads : Cut::kQuads;  // quads of up, then those of gate
   extern __shared__ __align__(16) uint8_t shared[];                      // activations of two tokens
@@ -296,28 +296,35 @@ void launch_packed(Cut, const ProductParams& p, uint32_t n_jobs, cudaStream_t st
 }
 
 // The rows of the experts that were measured have kernels of their own; docs/cuda.md says how they were chosen. Beside
-// other launches, which have bytes on their way too, a thread holds less of types with few words a block.
+// other launches, which have bytes on their way too, a thread holds less and more warps take turns; so it does in
+// launches of more blocks than there is room for, but where a job has several tokens, which would read the rows again.
 template <typename Unit, bool kGated>
-void packed(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
+void packed(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream) {
   constexpr PackedShape kShape = packed_shape(Packed<Unit>::kType);
   constexpr uint32_t kWords = kShape.codes / 4 + kShape.above / 4 + 1 + (kShape.super != 0 ? 1 : 0);  // of a block
   const auto launch = [&](auto cut) { launch_packed<Unit, kGated>(cut, p, n_jobs, stream); };
+  constexpr uint32_t kRowsOfSixteenWarps = kGated ? 64 : 256;
+  const bool fills = most_pairs <= 1 && p.n_rows / kRowsOfSixteenWarps * n_jobs > multiprocessors();
+  const bool beside = p.beside || fills;
   if constexpr (kGated) {
-    if constexpr (kWords <= 6) {
-      if (p.beside && p.n_blocks == 64) return launch(PackedCut<1, 8, 64, 3>{});
-      if (p.beside && p.n_blocks == 80) return launch(PackedCut<1, 8, 80, 3>{});
+    if constexpr (kWords <= 8) {
+      constexpr uint32_t kAtOnce = kWords <= 6 ? 24 : 16;
+      if (beside && p.n_blocks == 64) return launch(PackedCut<1, 8, 64, 3, kAtOnce>{});
+      if (beside && p.n_blocks == 80) return launch(PackedCut<1, 8, 80, 3, kAtOnce>{});
     }
     if (p.n_blocks == 64) return launch(PackedCut < 1, 8, 64, kWords == 5 ? 8 : 4 > {});
     if (p.n_blocks == 80) return launch(PackedCut < 1, 8, 80, kWords <= 6 ? 5 : 4 > {});
     return launch(PackedCut<1, 8, 0, 3>{});
   } else {
-    constexpr uint32_t kQuads = kWords == 7 || kWords == 8 ? 2 : 4;
-    if constexpr (kWords <= 6) {
-      if (p.beside && p.n_blocks == 24) return launch(PackedCut<kQuads, 4, 24, 2>{});
+    if constexpr (kWords <= 8) {
+      constexpr uint32_t kHeld = kWords <= 6 ? 1 : 2;
+      constexpr uint32_t kAtOnce = kWords <= 6 ? 24 : 16;
+      if (beside && p.n_blocks == 24) return launch(PackedCut<4, 4, 24, kHeld, kAtOnce>{});
       if constexpr (Unit::kSubs == 1) {
-        if (p.beside && p.n_blocks == 20) return launch(PackedCut<kQuads, 4, 20, 2>{});
+        if (beside && p.n_blocks == 20) return launch(PackedCut<4, 4, 20, kHeld, kAtOnce>{});
       }
     }
+    constexpr uint32_t kQuads = kWords == 7 || kWords == 8 ? 2 : 4;
     if (p.n_blocks == 24) return launch(PackedCut<kQuads, 4, 24, 3>{});
     if constexpr (Unit::kSubs == 1) {
       if (p.n_blocks == 20) return launch(PackedCut<kQuads, 4, 20, 3>{});
@@ -330,10 +337,10 @@ void packed(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {
 }  // namespace outrider::cuda
 
 // The launchers of a type, packed.h.
-#define OUTRIDER_PACKED(unit, name)                                                        \
-  void packed_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) {       \
-    packed<Unit##unit, false>(p, n_jobs, stream);                                          \
-  }                                                                                        \
-  void packed_gated_##name(const ProductParams& p, uint32_t n_jobs, cudaStream_t stream) { \
-    packed<Unit##unit, true>(p, n_jobs, stream);                                           \
+#define OUTRIDER_PACKED(unit, name)                                                                             \
+  void packed_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream) {       \
+    packed<Unit##unit, false>(p, n_jobs, most_pairs, stream);                                                   \
+  }                                                                                                             \
+  void packed_gated_##name(const ProductParams& p, uint32_t n_jobs, uint32_t most_pairs, cudaStream_t stream) { \
+    packed<Unit##unit, true>(p, n_jobs, most_pairs, stream);                                                    \
   }

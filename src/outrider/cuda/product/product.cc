@@ -44,7 +44,7 @@ ProductParams params_of(const ProductArgs& args) {
 
 struct PackedVariant {
   format::TensorType type;
-  ExpertKernel rows, gated;
+  ProductKernel rows, gated;
 };
 #define OUTRIDER_ROW(unit, name, type) {format::TensorType::type, packed_##name, packed_gated_##name},
 constexpr PackedVariant kPackedVariants[] = {OUTRIDER_CUDA_PACKED(OUTRIDER_ROW)};
@@ -85,7 +85,7 @@ void pack(const PackArgs& args, cudaStream_t stream) {
 void product(const ProductArgs& args, cudaStream_t stream) {
   if (is_empty(args)) return;
   const ProductParams p = params_of(args);
-  if (args.packed) return packed_variant(args.type).rows(p, args.n_jobs, stream);
+  if (args.packed) return packed_variant(args.type).rows(p, args.n_jobs, args.most_pairs, stream);
   const ProductVariant* variant = find_variant(args.type);
   if (variant == nullptr) return float_product(args, p, stream);
   const bool few = args.most_pairs <= kMostRowTokens;
@@ -100,7 +100,7 @@ void gated_product(const GatedArgs& args, cudaStream_t stream) {
   ProductParams p = params_of(args.in);
   p.hidden = args.hidden;
   p.alpha = args.alpha, p.limit = args.limit;
-  if (args.in.packed) return packed_variant(args.in.type).gated(p, args.in.n_jobs, stream);
+  if (args.in.packed) return packed_variant(args.in.type).gated(p, args.in.n_jobs, args.in.most_pairs, stream);
   variant->gated(p, args.in.n_jobs, args.in.most_pairs, stream);
 }
 

@@ -445,6 +445,13 @@ void test_experts(Tally& tally, uint64_t seed, bool few) {
     test_expert_layer(tally, {256, 256, 9, 3, few ? 2U : 5U, variant.type, variant.type, 0, 0}, rng);
   }
   if (few) return;
+  // Rows for whose length packed kernels are cut.
+  for (const ProductVariant& variant : product_variants()) {
+    if (!has_packed(variant.type)) continue;
+    test_expert_layer(tally, {2048, 768, 3, 2, 1, variant.type, variant.type, 0, 0}, rng);
+    if (format::type_info(variant.type).block_elems > 32) continue;
+    test_expert_layer(tally, {2560, 640, 3, 2, 2, variant.type, variant.type, 0, 0}, rng);
+  }
   test_expert_layer(tally, {2048, 768, 16, 8, 1, TensorType::kQ4_K, TensorType::kQ6_K, 0, 0}, rng);
   test_expert_layer(tally, {2560, 640, 12, 10, 3, TensorType::kQ4_0, TensorType::kQ8_0, 0, 0}, rng);
   test_expert_layer(tally, {288, 96, 7, 4, 40, TensorType::kMXFP4, TensorType::kMXFP4, 1.702F, 7.0F}, rng);
