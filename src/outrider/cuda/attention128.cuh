@@ -30,7 +30,7 @@ struct WideLayout {
   static constexpr uint32_t kOdd = kType == KvType::kF16 ? 320 : kType == KvType::kF32 ? 512 : 160;    // the second
   static constexpr uint32_t kValue = kType == KvType::kQ8_0 ? 80 : kHalf;
   static constexpr uint32_t kStage = 4 * kPair > 16 * kValue ? 4 * kPair : 16 * kValue;
-  static constexpr uint32_t kStages = kType == KvType::kF16 ? 5 : kType == KvType::kF32 ? 3 : 8;
+  static constexpr uint32_t kStages = kType == KvType::kQ8_0 ? 8 : 3;
   static constexpr uint32_t kShared = 2 * kStages * kStage;
   static __device__ __forceinline__ uint32_t key_at(uint32_t r) { return r / 2 * kPair + r % 2 * kOdd; }
   // From a key to the one n later, n even, or all alike.
