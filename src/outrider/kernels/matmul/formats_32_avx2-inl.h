@@ -126,6 +126,14 @@ struct GroupIq4Nl : Format32 {
   static GroupScales scales(const uint8_t* p) noexcept { return {load_8_halfs<Block::kBytes>(p + Block::kD)}; }
 };
 
+// numerics::e8m0_half of int32: the exponent field is e - 1; e = 0 and 1 are the subnormals 2^-128 and 2^-127.
+inline __m256 halved_powers(__m256i e) noexcept {
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+  const __m256i is_normal = _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1));
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, is_normal));
+}
+
 struct GroupMxfp4 : Format32 {
   using Block = numerics::MXFP4;
   static constexpr uint32_t kBytes = 8 * Block::kBytes;
@@ -144,12 +152,7 @@ struct GroupMxfp4 : Format32 {
     e = _mm_insert_epi8(e, p[5 * Block::kBytes], 5);
     e = _mm_insert_epi8(e, p[6 * Block::kBytes], 6);
     e = _mm_insert_epi8(e, p[7 * Block::kBytes], 7);
-    const __m256i wide = _mm256_cvtepu8_epi32(e);
-    // numerics::e8m0_half: the exponent field is e - 1; e = 0 and 1 are the subnormals 2^-128 and 2^-127.
-    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(wide, _mm256_set1_epi32(1)), 23);
-    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), wide);
-    const __m256i is_normal = _mm256_cmpgt_epi32(wide, _mm256_set1_epi32(1));
-    return {_mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, is_normal))};
+    return {halved_powers(_mm256_cvtepu8_epi32(e))};
   }
 };
 

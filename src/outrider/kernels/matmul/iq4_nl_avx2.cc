@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outrider/kernels/matmul/formats_32_avx2-inl.h"
+#include "outrider/kernels/matmul/row_formats_32_avx2-inl.h"
 #include "outrider/kernels/matmul/tile_avx2-inl.h"
 
 namespace outrider::kernels {
 
-void matmul_iq4_nl_avx2(const MatmulArgs& args) noexcept { run_matmul<GroupIq4Nl>(args); }
+void matmul_iq4_nl_avx2(const MatmulArgs& args) noexcept { run_matmul<GroupIq4Nl, RowIq4Nl>(args); }
 
 }  // namespace outrider::kernels

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outrider/kernels/matmul/formats_256_avx2-inl.h"
+#include "outrider/kernels/matmul/row_formats_256_avx2-inl.h"
 #include "outrider/kernels/matmul/tile_avx2-inl.h"
 
 namespace outrider::kernels {
 
-void matmul_iq4_xs_avx2(const MatmulArgs& args) noexcept { run_matmul<GroupIq4Xs>(args); }
+void matmul_iq4_xs_avx2(const MatmulArgs& args) noexcept { run_matmul<GroupIq4Xs, RowIq4Xs>(args); }
 
 }  // namespace outrider::kernels

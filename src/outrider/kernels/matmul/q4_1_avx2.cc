@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outrider/kernels/matmul/formats_32_avx2-inl.h"
+#include "outrider/kernels/matmul/row_formats_32_avx2-inl.h"
 #include "outrider/kernels/matmul/tile_avx2-inl.h"
 
 namespace outrider::kernels {
 
-void matmul_q4_1_avx2(const MatmulArgs& args) noexcept { run_matmul<GroupQ4_1>(args); }
+void matmul_q4_1_avx2(const MatmulArgs& args) noexcept { run_matmul<GroupQ4_1, RowQ4_1>(args); }
 
 }  // namespace outrider::kernels

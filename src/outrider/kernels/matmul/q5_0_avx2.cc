@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outrider/kernels/matmul/formats_32_avx2-inl.h"
+#include "outrider/kernels/matmul/row_formats_32_avx2-inl.h"
 #include "outrider/kernels/matmul/tile_avx2-inl.h"
 
 namespace outrider::kernels {
 
-void matmul_q5_0_avx2(const MatmulArgs& args) noexcept { run_matmul<GroupQ5_0>(args); }
+void matmul_q5_0_avx2(const MatmulArgs& args) noexcept { run_matmul<GroupQ5_0, RowQ5_0>(args); }
 
 }  // namespace outrider::kernels

@@ -6,7 +6,7 @@
 // sums by the sub-scale and widens them. Internal linkage.
 #pragma once
 
-#include "outrider/kernels/matmul/rows_avx2-inl.h"
+#include "outrider/kernels/matmul/short_rows_avx2-inl.h"
 #include "outrider/kernels/matmul/tile_pack_avx2-inl.h"
 
 namespace outrider::kernels {
@@ -335,12 +335,13 @@ template <typename Format>
   } while (from < n_blocks);
 }
 
-// Few tokens go row by row, more go by tiles.
-template <typename Format>
+// Few tokens go row by row, more go by tiles. RowFormat is Format with what rows need.
+template <typename Format, typename RowFormat>
 void run_matmul(const MatmulArgs& args) noexcept {
   constexpr uint32_t kLeastTokens = 5;
-  if (args.n_tokens < kLeastTokens) {
-    run_rows<Format>(args);
+  if (args.n_tokens == 0) return;
+  if (args.n_tokens < kLeastTokens && args.weights.k <= 256 * kMostRowGroups) {
+    run_few_tokens<RowFormat>(args);
     return;
   }
   const uint32_t n_blocks = args.weights.k / 32;
