@@ -110,12 +110,19 @@ struct RowQ4K : GroupQ4K {
   static GroupScales scales(const uint8_t* p) noexcept { return vector_scales_q4k(p + Block::kScales, p + Block::kD); }
 };
 
+// By four bits: 16 where bit i is set.
+inline __m256i sixteen_where(uint32_t i) noexcept {
+  constexpr int64_t kLow[4] = {0x1000100010001000, 0x1010000010100000, 0x1010101000000000, 0};
+  constexpr int64_t kHigh[4] = {0x1000100010001000, 0x1010000010100000, 0x1010101000000000, 0x1010101010101010};
+  return _mm256_setr_epi64x(kLow[i], kHigh[i], kLow[i], kHigh[i]);
+}
+
 struct RowQ5K : GroupQ5K {
   static void two_blocks(const uint8_t* p, uint32_t i, __m256i (&out)[2]) noexcept {
 #pragma GCC unroll 2
     for (uint32_t h = 0; h < 2; ++h) {
-      out[h] = _mm256_or_si256(wide_nibbles(p + Block::kQs, i, h),
-                               move_bit(bits_of_four(p + Block::kQh + 16 * h), static_cast<int>(i), 4));
+      const __m256i bits = _mm256_and_si256(bits_of_four(p + Block::kQh + 16 * h), _mm256_set1_epi8(15));
+      out[h] = _mm256_or_si256(wide_nibbles(p + Block::kQs, i, h), _mm256_shuffle_epi8(sixteen_where(i), bits));
     }
   }
   static GroupScales scales(const uint8_t* p) noexcept { return vector_scales_q4k(p + Block::kScales, p + Block::kD); }

@@ -75,13 +75,14 @@ template <uint32_t kStride>
 inline void two_of_high_bits(const uint8_t* at, uint32_t i, __m256i (&out)[2]) noexcept {
   const __m256i bits = load_two(at + i * kStride, at + (i + 4) * kStride);  // and what follows them
   const __m256i bit_of = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201ULL));
+  // 16 with the sign of what the bit leaves in its byte: bit 7 leaves -128.
+  const __m256i sixteen = _mm256_set1_epi64x(static_cast<int64_t>(0xF010101010101010ULL));
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
     const int64_t byte = h * 0x0202020202020202;
     const __m256i byte_of = _mm256_setr_epi64x(byte, byte + 0x0101010101010101, byte, byte + 0x0101010101010101);
     const __m256i spread = _mm256_and_si256(_mm256_shuffle_epi8(bits, byte_of), bit_of);
-    const __m256i set = _mm256_and_si256(_mm256_cmpeq_epi8(spread, bit_of), _mm256_set1_epi8(16));
-    out[h] = _mm256_or_si256(out[h], set);
+    out[h] = _mm256_or_si256(out[h], _mm256_sign_epi8(sixteen, spread));
   }
 }
 
