@@ -278,7 +278,7 @@ class Gate : public FaultPlan {
   bool may_block() const noexcept override { return true; }
   ReadFault on_read(const ReadOp& /*op*/) override {
     if (closed_) {
-      reached_.count_down();
+      if (!is_reached_.exchange(true)) reached_.count_down();
       open_.wait();
       closed_ = false;
     }
@@ -290,6 +290,7 @@ class Gate : public FaultPlan {
 
  private:
   std::atomic<bool> closed_{false};
+  std::atomic<bool> is_reached_{false};
   std::latch reached_{1};
   std::latch open_{1};
 };
@@ -299,26 +300,28 @@ TEST_F(ReaderTest, PredictionWaitsForDemandAndCanBeTakenBack) {
     Gate gate;
     Reader reader(options({io, DirectMode::kOff}, &gate));
     gate.close();
-    const ReadRequest demand = request(0, 0, 1000);
-    ASSERT_TRUE(reader.submit({&demand, 1}));
+    // Two: behind the last demanded piece a guess may start.
+    const std::array demand = {request(0, 0, 1000), request(4, 4000, 1000)};
+    ASSERT_TRUE(reader.submit(demand));
     gate.wait_until_reached();
     const std::array guesses = {request(1, 1000, 1000, ReadClass::kPrediction),
                                 request(2, 2000, 1000, ReadClass::kPrediction),
                                 request(3, 3000, 1000, ReadClass::kBackground)};
     std::array<ReadId, 3> ids;
     ASSERT_TRUE(reader.submit(guesses, ids));
-    EXPECT_TRUE(reader.cancel(ids[1]));  // it cannot have started: demand is in flight
+    EXPECT_TRUE(reader.cancel(ids[1]));  // it cannot have started: demand waits or is in flight
     EXPECT_TRUE(reader.cancel(ids[2]));
     gate.open();
     std::map<uint64_t, ReadDone> by_tag;
     std::array<ReadDone, 4> done;
-    while (by_tag.size() < 4) {
+    while (by_tag.size() < 5) {
       const uint32_t n_done = reader.wait(done);
       ASSERT_GT(n_done, 0U);
       for (uint32_t i = 0; i < n_done; ++i) by_tag[done[i].tag] = done[i];
     }
     expect_read(by_tag[0]);
     expect_read(by_tag[1]);
+    expect_read(by_tag[4]);
     EXPECT_EQ(by_tag[2].status, ReadStatus::kCancelled);
     EXPECT_EQ(by_tag[3].status, ReadStatus::kCancelled);
     EXPECT_EQ(reader.wait(done), 0U);
