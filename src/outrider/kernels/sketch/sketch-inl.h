@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the variants of sketch_block() share. Internal linkage and no inline function of another header: any instruction
-// set may include it.
+// What the parts of the sketch share. Internal linkage and no inline function of another header: any instruction set
+// may include it.
 #pragma once
 
 namespace outrider::kernels {
 namespace {
 
+inline constexpr float kLargestNumber = 0x1p50F;  // products of two, summed over a row, stay within f32
+
+inline float or_zero(float v) noexcept { return __builtin_fabsf(v) <= kLargestNumber ? v : 0.0F; }
+
 inline float fold_8_lanes(const float* lanes) noexcept {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
-}
-
-// 0 where the quotient is not finite.
-inline float row_scale_of(float product, float square) noexcept {
-  const float scale = product / square;
-  return scale <= 0x1.fffffep+127F ? scale : 0.0F;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "outrider/kernels/sketch/sketch-inl.h"
 #include "outrider/kernels/sketch/sketch_variants.h"
 
 namespace outrider::kernels {
@@ -33,10 +34,11 @@ uint64_t sign_bytes(uint32_t n_rows, uint32_t k) noexcept { return aligned(n_blo
 uint64_t row_bytes(uint32_t n_rows) noexcept { return n_blocks(n_rows) * kSketchBlockRows * sizeof(float); }
 uint64_t column_bytes(uint32_t k) noexcept { return aligned(uint64_t{k} * sizeof(float)); }
 
-float or_zero(float v, float limit) noexcept { return std::fabs(v) <= limit ? v : 0.0F; }
-
-constexpr float kLargest = 0x1.fffffep+127F;
-constexpr float kLargestProduct = 0x1p100F;  // sums of a whole row of these stay far within f32
+float dot(const float* a, const float* b, uint32_t n) noexcept {
+  float sum = 0;
+  for (uint32_t j = 0; j < n; ++j) sum += a[j] * b[j];
+  return sum;
+}
 
 // Four columns' products, in steps, to their 16 entries.
 void write_entries(const float* p, float inverse_step, uint8_t* entries) noexcept {
@@ -59,55 +61,65 @@ SketchBlockFn choose_sketch_block(Isa isa) noexcept { return best_variant(isa).b
 SketchScoresFn choose_sketch_scores(Isa isa) noexcept { return best_variant(isa).scores; }
 
 uint64_t sketch_bytes(uint32_t n_rows, uint32_t k) noexcept {
-  return sign_bytes(n_rows, k) + row_bytes(n_rows) + 2 * column_bytes(k);
+  return sign_bytes(n_rows, k) + 2 * row_bytes(n_rows) + 2 * column_bytes(k);
 }
 
 Sketch lay_out_sketch(std::byte* memory, uint32_t n_rows, uint32_t k) noexcept {
   std::byte* rows = memory + sign_bytes(n_rows, k);
-  std::byte* columns = rows + row_bytes(n_rows);
+  std::byte* columns = rows + 2 * row_bytes(n_rows);
   return {.n_rows = n_rows,
           .k = k,
           .signs = reinterpret_cast<uint8_t*>(memory),
           .row_scale = reinterpret_cast<float*>(rows),
-          .column_mean = reinterpret_cast<float*>(columns),
+          .row_along = reinterpret_cast<float*>(rows + row_bytes(n_rows)),
+          .direction = reinterpret_cast<float*>(columns),
           .column_scale = reinterpret_cast<float*>(columns + column_bytes(k))};
 }
 
 void sketch_columns(const Sketch& sketch, const float* rows, uint32_t n_sample_rows) noexcept {
   const uint32_t k = sketch.k;
   const float inverse_n = 1.0F / static_cast<float>(n_sample_rows);
-  float* mean = sketch.column_mean;
+  float* direction = sketch.direction;
   float* scale = sketch.column_scale;
-  std::fill_n(mean, k, 0.0F);
+  std::fill_n(direction, k, 0.0F);
   std::fill_n(scale, k, 0.0F);
   for (uint32_t r = 0; r < n_sample_rows; ++r) {
     const float* row = rows + uint64_t{r} * k;
-    for (uint32_t j = 0; j < k; ++j) mean[j] += or_zero(row[j], kLargest);
+    for (uint32_t j = 0; j < k; ++j) direction[j] += or_zero(row[j]) * inverse_n;
   }
-  for (uint32_t j = 0; j < k; ++j) mean[j] = or_zero(mean[j] * inverse_n, kLargest);
+  const float length = std::sqrt(dot(direction, direction, k));
+  const float inverse_length = length >= 0x1p-50F ? 1 / length : 0;
+  for (uint32_t j = 0; j < k; ++j) direction[j] *= inverse_length;
   for (uint32_t r = 0; r < n_sample_rows; ++r) {
     const float* row = rows + uint64_t{r} * k;
+    const float along = or_zero(dot(row, direction, k));
     for (uint32_t j = 0; j < k; ++j) {
-      const float difference = or_zero(row[j], kLargest) - mean[j];
-      scale[j] += difference * difference;
+      const float rest = or_zero(row[j] - along * direction[j]);
+      scale[j] += rest * rest * inverse_n;
     }
   }
-  for (uint32_t j = 0; j < k; ++j) scale[j] = or_zero(std::sqrt(scale[j] * inverse_n), kLargest);
+  for (uint32_t j = 0; j < k; ++j) scale[j] = std::sqrt(scale[j]);
 }
 
 uint64_t sketch_table_bytes(uint32_t k) noexcept {
   const uint64_t n_segments = (uint64_t{k} + kSketchSegment - 1) / kSketchSegment;
-  return aligned(4 * uint64_t{k} + n_segments * sizeof(float));
+  return aligned(4 * uint64_t{k} + (1 + n_segments) * sizeof(float));
 }
 
 void sketch_tables(const Sketch& sketch, const float* x, std::byte* tables) noexcept {
   auto* entries = reinterpret_cast<uint8_t*>(tables);
   std::byte* steps = tables + 4 * uint64_t{sketch.k};
+  float along = 0;
+  for (uint32_t j = 0; j < sketch.k; ++j) along += or_zero(x[j]) * sketch.direction[j];
+  along = or_zero(along);
+  std::memcpy(steps, &along, sizeof(along));
+  steps += sizeof(float);
   for (uint32_t begin = 0; begin < sketch.k; begin += kSketchSegment, steps += sizeof(float)) {
     const uint32_t n = std::min(kSketchSegment, sketch.k - begin);
     float products[kSketchSegment];
     for (uint32_t j = 0; j < n; ++j) {
-      products[j] = or_zero(x[begin + j] * sketch.column_scale[begin + j], kLargestProduct);
+      const float rest = or_zero(x[begin + j]) - along * sketch.direction[begin + j];
+      products[j] = or_zero(rest * sketch.column_scale[begin + j]);
     }
     float largest = 0;
     for (uint32_t j = 0; j < n; j += 4) {

@@ -34,10 +34,12 @@ inline __m256 add_segment(__m256 sum, __m128i rows, __m256i bias, __m256 step) n
 }
 
 inline void block_scores(const uint8_t* signs, const std::byte* tables, uint32_t n_groups, const float* row_scale,
-                         float* scores) noexcept {
-  const std::byte* steps = tables + 32 * uint64_t{n_groups};
+                         const float* row_along, float* scores) noexcept {
+  const auto* along_and_steps = reinterpret_cast<const float*>(tables + 32 * uint64_t{n_groups});
+  const __m256 along = _mm256_broadcast_ss(along_and_steps);
+  const float* steps = along_and_steps + 1;
   __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-  for (uint32_t begin = 0; begin < n_groups; begin += kSketchSegment / 8, steps += sizeof(float)) {
+  for (uint32_t begin = 0; begin < n_groups; begin += kSketchSegment / 8, ++steps) {
     const uint32_t n = n_groups - begin < kSketchSegment / 8 ? n_groups - begin : kSketchSegment / 8;
     Sums sums = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     for (uint32_t c = 0; c < n; c += 4, signs += 128, tables += 128) {  // k is a multiple of 32
@@ -52,15 +54,30 @@ inline void block_scores(const uint8_t* signs, const std::byte* tables, uint32_t
     const __m256i rows_0_16 = _mm256_unpacklo_epi16(even, sums.odd);  // rows 0-7 and 16-23
     const __m256i rows_8_24 = _mm256_unpackhi_epi16(even, sums.odd);  // rows 8-15 and 24-31
     const __m256i bias = _mm256_set1_epi32(static_cast<int>(n) * 128);
-    const __m256 step = _mm256_broadcast_ss(reinterpret_cast<const float*>(steps));
+    const __m256 step = _mm256_broadcast_ss(steps);
     sum[0] = add_segment(sum[0], _mm256_castsi256_si128(rows_0_16), bias, step);
     sum[1] = add_segment(sum[1], _mm256_castsi256_si128(rows_8_24), bias, step);
     sum[2] = add_segment(sum[2], _mm256_extracti128_si256(rows_0_16, 1), bias, step);
     sum[3] = add_segment(sum[3], _mm256_extracti128_si256(rows_8_24, 1), bias, step);
   }
   for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(scores + 8 * i, _mm256_mul_ps(sum[i], _mm256_load_ps(row_scale + 8 * i)));
+    const __m256 rest = _mm256_mul_ps(sum[i], _mm256_load_ps(row_scale + 8 * i));
+    _mm256_storeu_ps(scores + 8 * i, _mm256_add_ps(rest, _mm256_mul_ps(along, _mm256_load_ps(row_along + 8 * i))));
   }
+}
+
+inline float fold(__m256 sums) noexcept {
+  float lanes[8];
+  _mm256_storeu_ps(lanes, sums);
+  return fold_8_lanes(lanes);
+}
+
+inline float dot(const float* a, const float* b, uint32_t k) noexcept {
+  __m256 sums = _mm256_setzero_ps();
+  for (uint32_t j = 0; j < k; j += 8) {
+    sums = _mm256_add_ps(sums, _mm256_mul_ps(_mm256_loadu_ps(a + j), _mm256_loadu_ps(b + j)));
+  }
+  return fold(sums);
 }
 
 }  // namespace
@@ -69,31 +86,27 @@ void sketch_block_avx2(const Sketch& sketch, uint32_t block, const float* rows, 
   const uint32_t k = sketch.k;
   uint8_t* signs = sketch.signs + uint64_t{block} * (k / 8) * kSketchBlockRows;
   float* row_scale = sketch.row_scale + uint64_t{block} * kSketchBlockRows;
+  float* row_along = sketch.row_along + uint64_t{block} * kSketchBlockRows;
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
-  float lanes[8];
-  __m256 squares = _mm256_setzero_ps();
-  for (uint32_t j = 0; j < k; j += 8) {
-    const __m256 scale = _mm256_load_ps(sketch.column_scale + j);
-    squares = _mm256_add_ps(squares, _mm256_mul_ps(scale, scale));
-  }
-  _mm256_storeu_ps(lanes, squares);
-  const float square = fold_8_lanes(lanes);
+  const float square = dot(sketch.column_scale, sketch.column_scale, k);
   for (uint32_t r = 0; r < n; ++r) {
     const float* row = rows + uint64_t{r} * k;
+    row_along[r] = or_zero(dot(row, sketch.direction, k));
+    const __m256 along = _mm256_set1_ps(row_along[r]);
     uint8_t* out = signs + r;
     __m256 products = _mm256_setzero_ps();
     for (uint32_t j = 0; j < k; j += 8, out += kSketchBlockRows) {
-      const __m256 difference = _mm256_sub_ps(_mm256_loadu_ps(row + j), _mm256_load_ps(sketch.column_mean + j));
+      const __m256 known = _mm256_mul_ps(along, _mm256_load_ps(sketch.direction + j));
+      const __m256 rest = _mm256_sub_ps(_mm256_loadu_ps(row + j), known);
       const __m256 scale = _mm256_load_ps(sketch.column_scale + j);
-      products = _mm256_add_ps(products, _mm256_mul_ps(_mm256_and_ps(difference, magnitude), scale));
-      *out = static_cast<uint8_t>(_mm256_movemask_ps(_mm256_cmp_ps(difference, _mm256_setzero_ps(), _CMP_GE_OQ)));
+      products = _mm256_add_ps(products, _mm256_mul_ps(_mm256_and_ps(rest, magnitude), scale));
+      *out = static_cast<uint8_t>(_mm256_movemask_ps(_mm256_cmp_ps(rest, _mm256_setzero_ps(), _CMP_GE_OQ)));
     }
-    _mm256_storeu_ps(lanes, products);
-    row_scale[r] = row_scale_of(fold_8_lanes(lanes), square);
+    row_scale[r] = or_zero(fold(products) / square);
   }
   for (uint32_t r = n; r < kSketchBlockRows; ++r) {
     for (uint64_t c = 0; c < k / 8; ++c) signs[c * kSketchBlockRows + r] = 0;
-    row_scale[r] = 0;
+    row_scale[r] = row_along[r] = 0;
   }
 }
 
@@ -104,11 +117,12 @@ void sketch_scores_avx2(const Sketch& sketch, const std::byte* tables, uint32_t 
     const uint8_t* signs = sketch.signs + uint64_t{block} * n_groups * kSketchBlockRows;
     const uint64_t first_row = uint64_t{block} * kSketchBlockRows;
     const float* row_scale = sketch.row_scale + first_row;
+    const float* row_along = sketch.row_along + first_row;
     if (sketch.n_rows - first_row >= kSketchBlockRows) {
-      block_scores(signs, tables, n_groups, row_scale, scores + first_row);
+      block_scores(signs, tables, n_groups, row_scale, row_along, scores + first_row);
     } else {
       float last[kSketchBlockRows];
-      block_scores(signs, tables, n_groups, row_scale, last);
+      block_scores(signs, tables, n_groups, row_scale, row_along, last);
       for (uint64_t r = first_row; r < sketch.n_rows; ++r) scores[r] = last[r - first_row];
     }
   }
