@@ -89,6 +89,17 @@ inline void prefetch_begin(const MatmulArgs& args) noexcept {
   for (; p < end; p += 64) _mm_prefetch(p, _MM_HINT_T1);
 }
 
+// Whether the rows of a call are of one, two or four blocks without a gap, so that several share a group.
+template <typename Format>
+inline bool has_short_rows(const Weights& weights) noexcept {
+  if constexpr (!Format::kBlocksApart) {
+    return false;
+  } else {
+    const uint32_t n = weights.k / 32;
+    return (n == 1 || n == 2 || n == 4) && weights.row_bytes == n * Format::Block::kBytes;
+  }
+}
+
 template <typename Format>
 inline __m256i times_offset(__m256i v) noexcept {
   if constexpr ((Format::kOffset & (Format::kOffset - 1)) == 0) {

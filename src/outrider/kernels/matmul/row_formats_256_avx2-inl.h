@@ -9,11 +9,16 @@
 namespace outrider::kernels {
 namespace {
 
-// The f16 at p and the negative of the one after it, everywhere.
+// A load alone; of _mm256_set1_epi32 of what lies in memory GCC makes a load and a shuffle.
+inline __m256i broadcast_dword(const uint8_t* p) noexcept {
+  return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(p)));
+}
+
+// The f16 at p and the one after it, everywhere.
 inline void spread_two_halfs(const uint8_t* p, GroupScales& s) noexcept {
-  const __m256 both = _mm256_cvtph_ps(_mm_set1_epi32(static_cast<int>(load_dword(p))));
+  const __m256 both = _mm256_cvtph_ps(_mm256_castsi256_si128(broadcast_dword(p)));
   s.d = _mm256_moveldup_ps(both);
-  s.dm = _mm256_xor_ps(_mm256_movehdup_ps(both), _mm256_set1_ps(-0.0F));
+  s.dm = _mm256_movehdup_ps(both);
 }
 
 inline __m256i broadcast_128(const uint8_t* p) noexcept { return _mm256_broadcastsi128_si256(load_128(p)); }
@@ -36,17 +41,18 @@ inline __m256i dword_of_byte(int first) noexcept {
   return _mm256_broadcastsi128_si256(part);
 }
 
-// numerics::k4_scale_min for all eight blocks, as scales_q4k(): the 12 bytes are three int32; scales of blocks 0 to 3
-// and minima of 0 to 3 are the lower six bits of the first two, those of 4 to 7 nibbles of the third and their
-// uppermost two bits.
+// numerics::k4_scale_min for all eight blocks: the 12 bytes are three int32; scales of blocks 0 to 3 and minima of 0 to
+// 3 are the lower six bits of the first two, those of 4 to 7 nibbles of the third and the uppermost two bits of the
+// first two.
 inline GroupScales vector_scales_q4k(const uint8_t* packed, const uint8_t* d) noexcept {
-  const __m128i v = load_128(packed);
-  const __m128i low = _mm_and_si128(_mm_srlv_epi32(_mm_shuffle_epi32(v, 0xA4), _mm_setr_epi32(0, 0, 0, 4)),
-                                    _mm_setr_epi32(0x3F3F3F3F, 0x3F3F3F3F, 0x0F0F0F0F, 0x0F0F0F0F));
-  const __m128i high =
-      _mm_and_si128(_mm_srli_epi32(_mm_shuffle_epi32(v, 0x40), 2), _mm_setr_epi32(0, 0, 0x30303030, 0x30303030));
-  // Dwords: scales 0 to 3, minima 0 to 3, scales 4 to 7, minima 4 to 7.
-  const __m256i both = _mm256_permute4x64_epi64(_mm256_castsi128_si256(_mm_or_si128(low, high)), 0x50);
+  int64_t two;
+  __builtin_memcpy(&two, packed, sizeof two);
+  const __m256i first = _mm256_set1_epi64x(two);
+  const __m256i low = _mm256_and_si256(_mm256_srlv_epi32(_mm256_blend_epi32(first, broadcast_dword(packed + 8), 0xF0),
+                                                         _mm256_setr_epi32(0, 0, 0, 0, 0, 4, 0, 0)),
+                                       _mm256_setr_epi64x(0x3F3F3F3F3F3F3F3F, 0, 0x0F0F0F0F0F0F0F0F, 0));
+  const __m256i high = _mm256_and_si256(_mm256_srli_epi32(first, 2), _mm256_setr_epi64x(0, 0, 0x3030303030303030, 0));
+  const __m256i both = _mm256_or_si256(low, high);  // of each part: four scales, four minima
   GroupScales s;
   s.sc = _mm256_shuffle_epi8(both, dword_of_byte(0));
   s.mn = _mm256_shuffle_epi8(both, dword_of_byte(4));
@@ -55,21 +61,34 @@ inline GroupScales vector_scales_q4k(const uint8_t* packed, const uint8_t* d) no
 }
 
 struct RowQ2K : GroupQ2K {
+  static constexpr Order kOrder = Order::kOcts;
   static void two_blocks(const uint8_t* p, uint32_t i, __m256i (&out)[2]) noexcept {
+    const __m256i shifts = _mm256_setr_epi64x(0, 2, 4, 6);
 #pragma GCC unroll 2
     for (uint32_t h = 0; h < 2; ++h) {
-      const uint8_t* low = p + Block::kQs + 16 * h;
-      out[h] = bits_of_bytes(load_two(low, low + 32), static_cast<int>(2 * i), 3);
+      int64_t raw;
+      __builtin_memcpy(&raw, p + Block::kQs + 32 * h + 8 * i, 8);
+      out[h] = _mm256_and_si256(_mm256_srlv_epi64(_mm256_set1_epi64x(raw), shifts), _mm256_set1_epi8(3));
     }
   }
-  static GroupScales scales(const uint8_t* p) noexcept {
-    const __m128i packed = load_128(p + Block::kScales);
-    const __m128i low = _mm_set1_epi8(15);
-    GroupScales s;
-    s.sc = _mm256_cvtepu8_epi16(_mm_and_si128(packed, low));
-    s.mn = _mm256_cvtepu8_epi16(_mm_and_si128(_mm_srli_epi16(packed, 4), low));
+  static HalfScales scales(const uint8_t* p) noexcept {
+    const __m256i packed = broadcast_128(p + Block::kScales);
+    const __m256i low = _mm256_and_si256(packed, _mm256_set1_epi8(15));
+    HalfScales s;
+    s.sc = _mm256_shuffle_epi8(low, words_of_bytes(0, 0));
+    s.sc1 = _mm256_shuffle_epi8(low, words_of_bytes(1, 1));
+    s.mn = _mm256_srli_epi16(_mm256_shuffle_epi8(packed, words_of_bytes(0, 1)), 4);
     spread_two_halfs(p + Block::kD, s);
     return s;
+  }
+
+ private:
+  // To shuffle by: for each block of a lane its bytes `first` and `second`, of two, as int16.
+  static __m256i words_of_bytes(int first, int second) noexcept {
+    const auto both = [=](int block) {
+      return static_cast<int>(0x80008000U) + (2 * block + first) + ((2 * block + second) << 16);
+    };
+    return _mm256_setr_epi32(both(0), both(1), both(4), both(5), both(2), both(3), both(6), both(7));
   }
 };
 
@@ -88,17 +107,21 @@ struct RowQ3K : GroupQ3K {
       out[h] = bits_of_bytes(nibbles, static_cast<int>(4 * (i / 2)), 15);
     }
   }
-  // Scale k: four bits of byte k mod 8, two of byte 8 + k mod 4.
+  // Scale k: four bits of byte k mod 8, two of byte 8 + k mod 4; as words, of which a part has eight.
   static GroupScales scales(const uint8_t* p) noexcept {
-    static_assert(Block::kScales >= 2 && Block::kScales + 14 <= Block::kBytes);
-    const __m128i v = load_128(p + Block::kScales - 2);  // not past the block's end
-    const __m128i low = _mm_and_si128(
-        _mm_srlv_epi64(_mm_shuffle_epi8(v, _mm_set1_epi64x(0x0908070605040302)), _mm_setr_epi32(0, 0, 4, 0)),
-        _mm_set1_epi8(15));
-    const __m128i high = _mm_and_si128(
-        _mm_srlv_epi32(_mm_shuffle_epi8(v, _mm_set1_epi32(0x0D0C0B0A)), _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
-    const __m128i sc = _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16(high, 4)), _mm_set1_epi8(32));
-    return {.d = spread_half(p + Block::kD), .sc = _mm256_cvtepi8_epi16(sc)};
+    static_assert(Block::kScales >= 2 && Block::kScales + 14 == Block::kBytes && Block::kD == Block::kScales + 12);
+    const __m256i v = broadcast_128(p + Block::kScales - 2);  // not past the block's end
+    const __m256i low_at =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(2, -1, 3, -1, 4, -1, 5, -1, 6, -1, 7, -1, 8, -1, 9, -1));
+    const __m256i high_at =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, 10, -1, 11, -1, 12, -1, 13, -1, 10, -1, 11, -1, 12, -1, 13));
+    const __m256i low = _mm256_and_si256(
+        _mm256_shuffle_epi8(_mm256_srlv_epi64(v, _mm256_setr_epi64x(0, 0, 4, 4)), low_at), _mm256_set1_epi16(15));
+    const __m256i high = _mm256_and_si256(
+        _mm256_srlv_epi64(_mm256_shuffle_epi8(v, high_at), _mm256_setr_epi64x(4, 6, 8, 10)), _mm256_set1_epi16(0x30));
+    const __m256i sc = _mm256_sub_epi16(_mm256_or_si256(low, high), _mm256_set1_epi16(32));
+    const __m256 d = _mm256_cvtph_ps(_mm256_castsi256_si128(broadcast_dword(p + Block::kD - 2)));
+    return {.d = _mm256_movehdup_ps(d), .sc = sc};
   }
 };
 
@@ -147,12 +170,24 @@ struct RowQ6K : GroupQ6K {
 };
 
 struct RowIq4Xs : GroupIq4Xs {
+  static constexpr Order kOrder = Order::kBeside;
   static void two_blocks(const uint8_t* p, uint32_t i, __m256i (&out)[2]) noexcept {
-    const uint8_t* low = p + Block::kQs + 16 * i;
-    const __m256i raw = load_two(low, low + 64);
+    const __m256i raw = load_256(p + Block::kQs + 32 * i);
     const __m256i table = _mm256_broadcastsi128_si256(load_128(numerics::kIq4Values));
     out[0] = _mm256_shuffle_epi8(table, bits_of_bytes(raw, 0, 15));
     out[1] = _mm256_shuffle_epi8(table, bits_of_bytes(raw, 4, 15));
+  }
+  // By lane: four bits of the low parts and two of the high ones, which follow d.
+  static GroupScales scales(const uint8_t* p) noexcept {
+    static_assert(Block::kScalesH == Block::kD + 2);
+    const __m256i first = broadcast_dword(p + Block::kD);
+    const __m256i low = broadcast_dword(p + Block::kScalesL);
+    const __m256i four =
+        _mm256_and_si256(_mm256_srlv_epi32(low, _mm256_setr_epi32(0, 8, 16, 24, 4, 12, 20, 28)), _mm256_set1_epi32(15));
+    const __m256i two = _mm256_and_si256(_mm256_srlv_epi32(first, _mm256_setr_epi32(12, 16, 20, 24, 14, 18, 22, 26)),
+                                         _mm256_set1_epi32(0x30));
+    const __m256i sc = _mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32));
+    return {.d = _mm256_moveldup_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(first))), .sc = sc};
   }
 };
 

@@ -12,30 +12,37 @@ namespace {
 constexpr uint32_t kTokenTile = 4;
 constexpr uint32_t kMostRowGroups = 64;  // rows of more elements than 64 * 256 go by tiles
 
-// One token's activations, q in the order of two_blocks(), with the n_left < 8 blocks that end a row.
+// One token's activations in the order of two_blocks(), with the n_left < 8 blocks that end a row.
+template <typename Format>
 struct RowActs {
+  static constexpr Order kOrder = order_of<Format>();
+  static constexpr uint32_t kOwn = kOrder == Order::kPairs ? 1 : kMostRowGroups;
   ActGroup act;
   ActTail tail;
-  alignas(64) int8_t q[256 * kMostRowGroups];
+  alignas(64) int8_t q[kGroupBytes<Format> * kMostRowGroups];  // with n_left there is one group less
+  alignas(32) float d[8 * kOwn];
+  alignas(32) int16_t sum16[16 * kOwn];
 
   void fill(const ActGroup& from, uint32_t n_groups, uint32_t n_left) noexcept {
     act = from;
-    for (uint32_t g = 0; g < n_groups; ++g) order_q(from.q + 256 * g, q + 256 * g);
+    for (uint32_t g = 0; g < n_groups; ++g) order_q<Format>(from.q + 256 * g, q + kGroupBytes<Format> * g);
+    if constexpr (kOrder != Order::kPairs) {
+      for (uint32_t g = 0; g < n_groups; ++g) {
+        const ActGroup group = act_at(from, g);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(d + 8 * g), to_lanes<kOrder>(load_256(group.d)));
+        _mm256_store_si256(reinterpret_cast<__m256i*>(sum16 + 16 * g), to_lanes<kOrder>(load_256(group.sum16)));
+      }
+      act.d = d;
+      act.sum16 = sum16;
+    }
     if (n_left == 0) return;
-    ActTail plain;
-    plain.fill(act_at(from, n_groups), n_left);
-    tail = plain;
-    order_q(plain.q, tail.q);
+    tail.fill(act_at(from, n_groups), n_left);
+    order_q<Format>(tail.q, q + kGroupBytes<Format> * n_groups);
   }
+  const int8_t* q_at(uint32_t g) const noexcept { return q + kGroupBytes<Format> * g; }
 };
 
-// The codes of a group: unpacked where they are used, for one token, or kept for several.
-template <typename Format>
-struct CodesAt {
-  const uint8_t* p;
-  void operator()(uint32_t i, __m256i (&out)[2]) const noexcept { Format::two_blocks(p, i, out); }
-};
-
+// The codes of a group, unpacked once for several tokens.
 struct CodesKept {
   __m256i codes[4][2];
 
@@ -61,19 +68,17 @@ struct PaddedGroup {
 // The lanes of one row for one token.
 template <typename Format>
 [[gnu::always_inline]] inline __m256 row_lanes(const uint8_t* p, uint32_t n_groups, uint32_t n_left,
-                                               const RowActs& acts) noexcept {
+                                               const RowActs<Format>& acts) noexcept {
   __m256 acc = _mm256_setzero_ps();
   for (uint32_t g = 0; g < n_groups; ++g, p += Format::kBytes) {
     prefetch_group<Format::kBytes>(p + kPrefetchBytes);
-    acc = join_sums<Format>(acc, CodesAt<Format>{p}, acts.q + 256 * g, Format::scales(p), act_at(acts.act, g));
+    acc = join_group<Format>(acc, p, acts.q_at(g), act_at(acts.act, g));
   }
   if (n_left != 0) {
     const PaddedGroup<Format> rest(p, n_left);
-    const __m256 joined =
-        join_sums<Format>(acc, CodesAt<Format>{rest.bytes}, acts.tail.q, Format::scales(rest.bytes), acts.tail.group());
-    acc = keep_lanes(acc, joined, n_left);
+    acc = keep_lanes(acc, join_group<Format>(acc, rest.bytes, acts.q_at(n_groups), acts.tail.group()), n_left);
   }
-  return acc;
+  return from_lanes<order_of<Format>()>(acc);
 }
 
 // All rows of the call for one token; eight rows fold their lanes together.
@@ -81,7 +86,7 @@ template <typename Format>
 void run_rows_of_one(const MatmulArgs& args) noexcept {
   const uint32_t n_groups = args.weights.k / 256;
   const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
-  RowActs acts;
+  RowActs<Format> acts;
   acts.fill(act_of(args, 0), n_groups, n_left);
   const uint64_t row_bytes = args.weights.row_bytes;
   const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + args.row_begin * row_bytes;
@@ -102,7 +107,7 @@ template <typename Format>
 void run_rows_of_few(const MatmulArgs& args, uint32_t n) noexcept {
   const uint32_t n_groups = args.weights.k / 256;
   const uint32_t n_left = Format::kBlocksApart ? args.weights.k / 32 % 8 : 0;
-  RowActs acts[kTokenTile];
+  RowActs<Format> acts[kTokenTile];
   for (uint32_t t = 0; t < n; ++t) acts[t].fill(act_of(args, t), n_groups, n_left);
   for (uint32_t r = args.row_begin; r < args.row_end; ++r) {
     const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + r * args.weights.row_bytes;
@@ -111,21 +116,24 @@ void run_rows_of_few(const MatmulArgs& args, uint32_t n) noexcept {
     for (uint32_t g = 0; g < n_groups; ++g, p += Format::kBytes) {
       prefetch_group<Format::kBytes>(p + kPrefetchBytes);
       const CodesKept codes = CodesKept::of<Format>(p);
-      const GroupScales s = Format::scales(p);
+      const auto s = Format::scales(p);
       for (uint32_t t = 0; t < n; ++t) {
-        acc[t] = join_sums<Format>(acc[t], codes, acts[t].q + 256 * g, s, act_at(acts[t].act, g));
+        const Sums sums = sum_products<Format>(codes, acts[t].q_at(g), s);
+        acc[t] = join_sums<Format>(acc[t], sums, s, act_at(acts[t].act, g));
       }
     }
     if (n_left != 0) {
       const PaddedGroup<Format> rest(p, n_left);
       const CodesKept codes = CodesKept::of<Format>(rest.bytes);
-      const GroupScales s = Format::scales(rest.bytes);
+      const auto s = Format::scales(rest.bytes);
       for (uint32_t t = 0; t < n; ++t) {
-        const ActTail& tail = acts[t].tail;
-        acc[t] = keep_lanes(acc[t], join_sums<Format>(acc[t], codes, tail.q, s, tail.group()), n_left);
+        const Sums sums = sum_products<Format>(codes, acts[t].q_at(n_groups), s);
+        acc[t] = keep_lanes(acc[t], join_sums<Format>(acc[t], sums, s, acts[t].tail.group()), n_left);
       }
     }
-    for (uint32_t t = 0; t < n; ++t) args.out[t * args.out_stride + r] = fold_lanes(acc[t]);
+    for (uint32_t t = 0; t < n; ++t) {
+      args.out[t * args.out_stride + r] = fold_lanes(from_lanes<order_of<Format>()>(acc[t]));
+    }
   }
 }
 

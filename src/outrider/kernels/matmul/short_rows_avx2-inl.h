@@ -11,20 +11,10 @@ namespace {
 
 constexpr uint32_t kStepRows = 8;
 
-// Whether the rows of a call are such ones, without a gap.
-template <typename Format>
-inline bool has_short_rows(const Weights& weights) noexcept {
-  if constexpr (!Format::kBlocksApart) {
-    return false;
-  } else {
-    const uint32_t n = weights.k / 32;
-    return (n == 1 || n == 2 || n == 4) && weights.row_bytes == n * Format::Block::kBytes;
-  }
-}
-
 // One token's activations as often as a group has rows, q in the order of two_blocks().
+template <typename Format>
 struct ShortActs {
-  alignas(64) int8_t q[256];
+  alignas(64) int8_t q[kGroupBytes<Format>];
   alignas(32) float d[8];
   alignas(32) int32_t sum32[8];
 
@@ -35,7 +25,7 @@ struct ShortActs {
       __builtin_memcpy(d + b, from.d, 4 * n_blocks);
       __builtin_memcpy(sum32 + b, from.sum32, 4 * n_blocks);
     }
-    order_q(plain, q);
+    order_q<Format>(plain, q);
   }
   ActGroup group() const noexcept { return {q, d, sum32, nullptr}; }
 };
@@ -62,12 +52,12 @@ inline __m256 fold_short(const __m256 (&v)[kBlocks]) noexcept {
 
 // Eight rows at p times one token.
 template <typename Format, uint32_t kBlocks>
-inline __m256 dot_short(const uint8_t* p, const ShortActs& acts) noexcept {
+inline __m256 dot_short(const uint8_t* p, const ShortActs<Format>& acts) noexcept {
   __m256 v[kBlocks];
 #pragma GCC unroll 4
   for (uint32_t i = 0; i < kBlocks; ++i) {
     const uint8_t* at = p + i * Format::kBytes;
-    v[i] = join_sums<Format>(_mm256_setzero_ps(), CodesAt<Format>{at}, acts.q, Format::scales(at), acts.group());
+    v[i] = join_group<Format>(_mm256_setzero_ps(), at, acts.q, acts.group());
   }
   return fold_short<kBlocks>(v);
 }
@@ -76,7 +66,7 @@ template <typename Format, uint32_t kBlocks>
 void run_short_rows(const MatmulArgs& args) noexcept {
   prefetch_begin(args);
   constexpr uint64_t kRowBytes = kBlocks * Format::Block::kBytes;
-  ShortActs acts[kTokenTile];
+  ShortActs<Format> acts[kTokenTile];
   for (uint32_t i = 0; i < args.n_tokens; ++i) acts[i].fill(act_of(args, i), kBlocks);
   const auto* p = reinterpret_cast<const uint8_t*>(args.weights.data) + args.row_begin * kRowBytes;
   uint32_t r = args.row_begin;

@@ -13,17 +13,6 @@ namespace {
 
 constexpr uint32_t kStepRows = 16;
 
-// Whether the rows of a call are such ones, without a gap.
-template <typename Format>
-inline bool has_short_rows(const Weights& weights) noexcept {
-  if constexpr (!Format::kBlocksApart) {
-    return false;
-  } else {
-    const uint32_t n = weights.k / 32;
-    return (n == 1 || n == 2 || n == 4) && weights.row_bytes == n * Format::Block::kBytes;
-  }
-}
-
 // One token's activations as often as two groups have rows, q in the order of Format's codes.
 struct ShortActs {
   alignas(64) int8_t q[512];
