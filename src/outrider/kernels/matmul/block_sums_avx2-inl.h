@@ -18,6 +18,11 @@ inline __m256i load_two(const uint8_t* a, const uint8_t* b) noexcept {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(load_128(a)), load_128(b), 1);
 }
 
+// A load alone; of _mm256_set1_epi32 of what lies in memory GCC makes a load and a shuffle.
+inline __m256i broadcast_dword(const uint8_t* p) noexcept {
+  return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(p)));
+}
+
 // What the two registers `out` hold, and the order of lanes that follows from it.
 //   kPairs   a half of block i and of block i + 4; first halves, then second ones     lanes 0 1 2 3 4 5 6 7
 //   kBeside  the same of blocks 2 i and 2 i + 1                                       lanes 0 2 4 6 1 3 5 7

@@ -71,7 +71,8 @@ inline __m128i load_128(const void* p) noexcept { return _mm_loadu_si128(static_
 // How far ahead of the row kernels weights are asked for, into the second cache: the first has too few lines under way
 // to keep the memory busy, and its own prefetcher takes them from the second in time. Two threads on Zen 4, GB/s from
 // memory of Q8_0, Q4_K, Q6_K: 44, 40, 44; 12 KiB ahead 43, 40, 47 but less while the memory is shared; 4 KiB ahead 33,
-// 32, 34; into the first cache 4 KiB ahead 36, 37, 41. Past the end of the weights it does no harm.
+// 32, 34; into the first cache 4 KiB ahead 36, 37, 41. On Zen 3 4 to 16 KiB differ by less than pairs of runs do. Past
+// the end of the weights it does no harm.
 constexpr uint32_t kPrefetchBytes = 8192;
 
 // Always inline: GCC takes a function that only prefetches for one without effect, and drops calls of it.

@@ -9,11 +9,6 @@
 namespace outrider::kernels {
 namespace {
 
-// A load alone; of _mm256_set1_epi32 of what lies in memory GCC makes a load and a shuffle.
-inline __m256i broadcast_dword(const uint8_t* p) noexcept {
-  return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(p)));
-}
-
 // The f16 at p and the one after it, everywhere.
 inline void spread_two_halfs(const uint8_t* p, GroupScales& s) noexcept {
   const __m256 both = _mm256_cvtph_ps(_mm256_castsi256_si128(broadcast_dword(p)));

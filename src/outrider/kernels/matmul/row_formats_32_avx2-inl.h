@@ -73,7 +73,8 @@ inline void two_of_nibbles(const uint8_t* at, uint32_t i, __m256i (&out)[2]) noe
 // Adds 16 where the 32 bits at `at` of blocks i and i + 4 are set.
 template <uint32_t kStride>
 inline void two_of_high_bits(const uint8_t* at, uint32_t i, __m256i (&out)[2]) noexcept {
-  const __m256i bits = load_two(at + i * kStride, at + (i + 4) * kStride);  // and what follows them
+  const __m256i bits =
+      _mm256_blend_epi32(broadcast_dword(at + i * kStride), broadcast_dword(at + (i + 4) * kStride), 0xF0);
   const __m256i bit_of = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201ULL));
   // 16 with the sign of what the bit leaves in its byte: bit 7 leaves -128.
   const __m256i sixteen = _mm256_set1_epi64x(static_cast<int64_t>(0xF010101010101010ULL));
