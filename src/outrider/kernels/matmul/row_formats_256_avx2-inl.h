@@ -162,6 +162,16 @@ struct RowQ6K : GroupQ6K {
       out[h] = _mm256_or_si256(low, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)));
     }
   }
+  static HalfScales scales(const uint8_t* p) noexcept {
+    const __m256 d = _mm256_cvtph_ps(_mm256_castsi256_si128(broadcast_dword(p + Block::kD - 2)));
+    const __m256i pairs = _mm256_cvtepi8_epi16(load_128(p + Block::kScales));
+    const __m256i first = _mm256_broadcastsi128_si256(_mm_setr_epi32(0x01000100, 0x05040504, 0x09080908, 0x0D0C0D0C));
+    HalfScales s;
+    s.d = _mm256_movehdup_ps(d);
+    s.sc = _mm256_shuffle_epi8(pairs, first);
+    s.sc1 = _mm256_shuffle_epi8(pairs, _mm256_or_si256(first, _mm256_set1_epi8(2)));
+    return s;
+  }
 };
 
 struct RowIq4Xs : GroupIq4Xs {

@@ -25,7 +25,7 @@ struct RowActs {
 
   void fill(const ActGroup& from, uint32_t n_groups, uint32_t n_left) noexcept {
     act = from;
-    for (uint32_t g = 0; g < n_groups; ++g) order_q<Format>(from.q + 256 * g, q + kGroupBytes<Format> * g);
+    for (uint32_t g = 0; g < n_groups; ++g) order_group<Format>(from.q + 256 * g, q + kGroupBytes<Format> * g);
     if constexpr (kOrder != Order::kPairs) {
       for (uint32_t g = 0; g < n_groups; ++g) {
         const ActGroup group = act_at(from, g);
@@ -37,7 +37,7 @@ struct RowActs {
     }
     if (n_left == 0) return;
     tail.fill(act_at(from, n_groups), n_left);
-    order_q<Format>(tail.q, q + kGroupBytes<Format> * n_groups);
+    order_group<Format>(tail.q, q + kGroupBytes<Format> * n_groups);
   }
   const int8_t* q_at(uint32_t g) const noexcept { return q + kGroupBytes<Format> * g; }
 };
@@ -118,8 +118,8 @@ void run_rows_of_few(const MatmulArgs& args, uint32_t n) noexcept {
       const CodesKept codes = CodesKept::of<Format>(p);
       const auto s = Format::scales(p);
       for (uint32_t t = 0; t < n; ++t) {
-        const Sums sums = sum_products<Format>(codes, acts[t].q_at(g), s);
-        acc[t] = join_sums<Format>(acc[t], sums, s, act_at(acts[t].act, g));
+        const int8_t* q = acts[t].q_at(g);
+        acc[t] = join_sums<Format>(acc[t], sum_products<Format>(codes, q), q, s, act_at(acts[t].act, g));
       }
     }
     if (n_left != 0) {
@@ -127,8 +127,9 @@ void run_rows_of_few(const MatmulArgs& args, uint32_t n) noexcept {
       const CodesKept codes = CodesKept::of<Format>(rest.bytes);
       const auto s = Format::scales(rest.bytes);
       for (uint32_t t = 0; t < n; ++t) {
-        const Sums sums = sum_products<Format>(codes, acts[t].q_at(n_groups), s);
-        acc[t] = keep_lanes(acc[t], join_sums<Format>(acc[t], sums, s, acts[t].tail.group()), n_left);
+        const int8_t* q = acts[t].q_at(n_groups);
+        const Sums sums = sum_products<Format>(codes, q);
+        acc[t] = keep_lanes(acc[t], join_sums<Format>(acc[t], sums, q, s, acts[t].tail.group()), n_left);
       }
     }
     for (uint32_t t = 0; t < n; ++t) {

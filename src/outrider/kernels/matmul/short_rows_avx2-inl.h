@@ -25,7 +25,7 @@ struct ShortActs {
       __builtin_memcpy(d + b, from.d, 4 * n_blocks);
       __builtin_memcpy(sum32 + b, from.sum32, 4 * n_blocks);
     }
-    order_q<Format>(plain, q);
+    order_group<Format>(plain, q);
   }
   ActGroup group() const noexcept { return {q, d, sum32, nullptr}; }
 };
