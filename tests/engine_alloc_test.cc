@@ -8,6 +8,7 @@
 
 #include "outrider/base/cpu.h"
 #include "outrider/engine/engine.h"
+#include "outrider/engine/sampler.h"
 #include "outrider/observe/ledger.h"
 #include "outrider/observe/trace_file.h"
 
@@ -37,6 +38,7 @@ TEST(EngineAllocations, NoneInTheTokenLoop) {
     const auto io = lookahead == 4 ? residency::IoMode::kThreads : residency::IoMode::kUring;
     engine::EngineOptions options;
     options.lookahead = lookahead;
+    options.token_ahead = engine::TokenAheadMode::kAlways;
     options.context = 256;
     options.isa = best_isa();
     options.n_threads = 2;
@@ -52,10 +54,15 @@ TEST(EngineAllocations, NoneInTheTokenLoop) {
     engine.add_pass_observer(ledger);
     std::vector<int32_t> ids(64);
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 251 % model.spec.n_vocab);
+    engine::Sampler sampler({}, model.spec.n_vocab);
     const uint64_t before = n_allocations.load();
     ASSERT_GT(before, 0U);  // the counter counts
     engine.prefill(0, ids);
     for (int32_t token = 0; token < 12; ++token) engine.prefill(0, {&token, 1});
+    for (int32_t token = 0; token < 12; ++token) {  // guessed by a sampler, right or wrong
+      const engine::PassRow row = {0, engine.n_tokens(0), token, true};
+      sampler.sample(engine.pass({&row, 1}, &sampler));
+    }
     EXPECT_EQ(n_allocations.load() - before, 0U) << "look-ahead " << lookahead;
     EXPECT_GT(engine.counters().experts.misses, 0U);
   }

@@ -16,6 +16,7 @@
 #include "outrider/base/error.h"
 #include "outrider/base/random.h"
 #include "outrider/base/units.h"
+#include "outrider/engine/sampler.h"
 #include "outrider/whatif/machine.h"
 #include "outrider/whatif/predict.h"
 #include "outrider/whatif/probe.h"
@@ -29,7 +30,7 @@ struct BenchFlags {
   std::vector<uint32_t> prefill = {512}, decode = {64}, context = {0};
   uint32_t repeat = 5;
   std::string versus, csv;
-  bool json = false, cold = false;
+  bool json = false, cold = false, generate = false;
 };
 
 struct Spread {
@@ -98,8 +99,23 @@ struct Subject {
     return ids;
   }
 
+  // As `run` does it, with its defaults and one seed: the same text in every repetition.
+  void generate(const Case& test, int32_t token) {
+    engine::SamplerOptions options;
+    options.seed = 1;
+    if (loaded->tokenizer) {
+      const auto ids = loaded->tokenizer->suppressed();
+      options.suppressed.assign(ids.begin(), ids.end());
+    }
+    engine::Sampler sampler(options, loaded->model.spec.n_vocab);
+    for (uint32_t i = 0; i < test.tokens; ++i) {
+      const engine::PassRow row{0, test.context + i, token, true};
+      token = sampler.sample(loaded->engine->pass({&row, 1}, i + 1 < test.tokens ? &sampler : nullptr));
+    }
+  }
+
   // Returns whether anything was read of the drive. An unmeasured run counts for nothing: it meets cold caches.
-  bool run(const Case& test, size_t case_idx, bool is_measured) {
+  bool run(const Case& test, size_t case_idx, bool is_measured, bool generates) {
     engine::Engine& engine = *loaded->engine;
     if (engine.n_tokens(0) < test.context) {
       engine.keep(0, 0);
@@ -111,6 +127,8 @@ struct Subject {
     const auto start = std::chrono::steady_clock::now();
     if (test.is_prefill) {
       engine.prefill(0, ids);
+    } else if (generates) {
+      generate(test, ids[0]);
     } else {
       for (uint32_t i = 0; i < test.tokens; ++i) {
         const engine::PassRow row{0, test.context + i, ids[i], true};
@@ -276,7 +294,7 @@ double measure(std::deque<Subject>& subjects, const Case& test, size_t case_idx,
                whatif::DriveReadings& drive) {
   bool reads = flags.cold;
   for (Subject& subject : subjects) {
-    if (!flags.cold && subject.run(test, case_idx, false)) reads = true;
+    if (!flags.cold && subject.run(test, case_idx, false, flags.generate)) reads = true;
   }
   const bool reads_dram = !test.is_prefill && flags.engine.memory.empty();
   double before_gbps = reads ? drive.take() : 0;
@@ -285,7 +303,7 @@ double measure(std::deque<Subject>& subjects, const Case& test, size_t case_idx,
   for (uint32_t round = 0; round < flags.repeat; ++round) {
     for (Subject& subject : subjects) {
       if (flags.cold) subject.load();
-      subject.run(test, case_idx, true);
+      subject.run(test, case_idx, true, flags.generate);
       const double after_gbps = reads ? drive.take() : 0;
       const double dram_after_gbps = reads_dram ? probe_dram(flags.engine) : 0;
       Round& last = subject.rounds[case_idx].back();
@@ -423,6 +441,8 @@ void add_bench(CLI::App& app) {
       ->allow_extra_args(false)
       ->check(CLI::Range(0, 1 << 24))
       ->capture_default_str();
+  command->add_flag("--generate", flags->generate,
+                    "Decode what the model chooses, sampled as `run` does, instead of random tokens");
   command->add_option("--repeat", flags->repeat, "Measured repetitions")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

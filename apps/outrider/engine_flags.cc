@@ -102,6 +102,11 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("--lookahead-distance", flags.lookahead_distance, "MoE layers ahead at most; 2 is an experiment")
       ->check(CLI::Range(1U, engine::kMaxAheadDistance))
       ->capture_default_str();
+  command
+      .add_option("--token-ahead", flags.token_ahead,
+                  "Guess the next token and read for it while the head runs: auto (where it pays), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
   command.add_option("--io", flags.io, "How experts are read")
       ->check(CLI::IsMember({"auto", "uring", "threads"}))
       ->capture_default_str();
@@ -164,6 +169,9 @@ engine::EngineOptions engine_options(const EngineFlags& flags) {
   if (flags.queue_depth != 0) options.queue_depth = flags.queue_depth;
   options.lookahead = *parse_lookahead(flags.lookahead);
   options.lookahead_distance = flags.lookahead_distance;
+  options.token_ahead = flags.token_ahead == "auto" ? engine::TokenAheadMode::kAuto
+                        : flags.token_ahead == "on" ? engine::TokenAheadMode::kAlways
+                                                    : engine::TokenAheadMode::kOff;
   return options;
 }
 
@@ -295,6 +303,8 @@ Json experts_json(const LoadedModel& loaded, const residency::StoreCounters& cou
                       {"in_time", counters.predicted_in_time},
                       {"wasted_bytes", counters.bytes_predicted_wasted},
                       {"dropped", counters.dropped}};
+  const engine::NextTokenScore next = loaded.engine->next_token_score();
+  out["lookahead"]["next_token"] = {{"guessed", next.guessed}, {"right", next.right}};
   const std::vector<io::CopyReads> copies = loaded.engine->copy_reads();
   if (copies.size() > 1) {
     for (const io::CopyReads& copy : copies) {

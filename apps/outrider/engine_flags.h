@@ -32,6 +32,7 @@ struct EngineFlags {
   double lfu_half_life = 256;
   std::string lookahead = "auto";
   uint32_t lookahead_distance = 1;
+  std::string token_ahead = "auto";
   std::string io = "auto";
   std::string direct = "auto";
   uint32_t queue_depth = 0;  // what the kept probe says, else 16

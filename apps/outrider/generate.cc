@@ -34,6 +34,21 @@ engine::SamplerOptions with_suppressed(engine::SamplerOptions options, const tex
   return options;
 }
 
+// The sampler's choice, where the text goes on after it.
+class GoingOn final : public engine::NextTokenChooser {
+ public:
+  GoingOn(engine::Sampler& sampler, const text::Tokenizer* ends) : sampler_(sampler), ends_(ends) {}
+  void shape(std::span<float> scores) const noexcept override { sampler_.shape(scores); }
+  int32_t choose(std::span<const engine::Candidate> likeliest) noexcept override {
+    const int32_t token = sampler_.choose(likeliest);
+    return token >= 0 && ends_ != nullptr && ends_->is_end_of_generation(token) ? -1 : token;
+  }
+
+ private:
+  engine::Sampler& sampler_;
+  const text::Tokenizer* ends_;
+};
+
 }  // namespace
 
 GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer, std::span<const int32_t> prompt,
@@ -45,6 +60,7 @@ GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer
     fail(ErrorKind::kBadArgument, "the prompt has {} tokens but the context holds {} (--ctx)", prompt.size(), context);
   }
   engine::Sampler sampler(with_suppressed(options.sampler, tokenizer), engine.model().spec.n_vocab);
+  GoingOn chooser(sampler, options.ignore_eos ? nullptr : tokenizer);
   text::StreamText stream(options.stops);
   GenerateResult result;
   result.seed = sampler.seed();
@@ -95,7 +111,8 @@ GenerateResult generate(engine::Engine& engine, const text::Tokenizer* tokenizer
         break;
       }
       const std::array<engine::PassRow, 1> row = {{{0, static_cast<uint32_t>(history.size()), token, true}}};
-      logits = engine.pass(row);
+      const bool has_next = options.max_tokens < 0 || result.ids.size() + 1 < static_cast<uint64_t>(options.max_tokens);
+      logits = engine.pass(row, has_next ? &chooser : nullptr);
       history.push_back(token);
       ++result.decode_tokens;
     }

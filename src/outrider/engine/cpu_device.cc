@@ -22,6 +22,8 @@ constexpr uint64_t kMinTaskCost = 65536;
 constexpr uint32_t kMinTaskRows = 8;
 // Larger tasks are multiples of the rows that the widest kernel takes at a time.
 constexpr uint32_t kTileRows = 32;
+// Rows from which the columns of a sketch are judged.
+constexpr uint32_t kSketchSample = 1024;
 // Up to so many rows a task has a power of two: most matrices are cut without a rest then, so that tasks are equal.
 constexpr uint64_t kMostEvenRows = 128;
 
@@ -87,6 +89,7 @@ CpuDevice::CpuDevice(Isa isa, uint32_t n_threads, uint32_t max_experts, uint32_t
       attention_(kernels::choose_attention(isa)),
       route_(kernels::choose_route(isa)),
       store_kv_(kernels::choose_store_kv(isa)),
+      sketch_scores_(kernels::choose_sketch_scores(isa)),
       elementwise_(kernels::choose_elementwise(isa)),
       scratch_floats_(worker_floats(max_experts, dv)),
       scratch_(scratch_bytes(n_threads, max_experts, dv), "scratch of the workers") {}
@@ -192,6 +195,51 @@ void CpuDevice::linear(std::span<const LinearOp> ops, const Rows& x, uint32_t n_
                                .out_stride = w.n_rows});
       return;
     }
+  });
+}
+
+void CpuDevice::linear_some(const LinearOp& op, const Rows& x, std::span<const uint32_t> rows) {
+  const kernels::Weights& w = op.linear->w;
+  matmul_for(w.type);
+  for_rows(static_cast<uint32_t>(rows.size()), std::max<uint64_t>(x.k, w.row_bytes), [&](uint32_t i, uint32_t) {
+    linear_rows(*op.linear, {.weights = w,
+                             .row_begin = rows[i],
+                             .row_end = rows[i] + 1,
+                             .x = view(x),
+                             .n_tokens = 1,
+                             .out = op.out,
+                             .out_stride = w.n_rows});
+  });
+}
+
+void CpuDevice::make_sketch(const DeviceLinear& linear, const kernels::Sketch& sketch) {
+  const kernels::Weights& w = linear.w;
+  const numerics::DequantizeFn dequantize = numerics::dequantize_fn(w.type);
+  const auto row = [&](uint32_t i) { return w.data + i * w.row_bytes; };
+  const uint32_t n_sample = std::min(w.n_rows, kSketchSample);
+  std::vector<float> rows(size_t{std::max(n_sample, kernels::kSketchBlockRows * pool_.n_threads())} * w.k);
+  for_rows(n_sample, w.k, [&](uint32_t i, uint32_t) {
+    dequantize(row(static_cast<uint32_t>(uint64_t{w.n_rows} * i / n_sample)), rows.data() + size_t{i} * w.k, w.k);
+  });
+  kernels::sketch_columns(sketch, rows.data(), n_sample);
+  const kernels::SketchBlockFn sketch_block = kernels::choose_sketch_block(isa_);
+  pool_.run(static_cast<uint32_t>(ceil_div(w.n_rows, kernels::kSketchBlockRows)), [&](uint32_t block, uint32_t worker) {
+    const uint32_t begin = block * kernels::kSketchBlockRows;
+    const uint32_t n = std::min(kernels::kSketchBlockRows, w.n_rows - begin);
+    float* from = rows.data() + size_t{worker} * kernels::kSketchBlockRows * w.k;
+    for (uint32_t i = 0; i < n; ++i) dequantize(row(begin + i), from + size_t{i} * w.k, w.k);
+    sketch_block(sketch, block, from, n);
+  });
+}
+
+void CpuDevice::sketch_scores(const kernels::Sketch& sketch, const float* x, std::byte* tables, float* scores) {
+  kernels::sketch_tables(sketch, x, tables);
+  const uint64_t task_blocks =
+      rows_of_task(sketch.n_rows, uint64_t{pool_.n_threads()} * kTasksPerThread) / kernels::kSketchBlockRows + 1;
+  const uint64_t n_blocks = ceil_div(sketch.n_rows, kernels::kSketchBlockRows);
+  pool_.run(static_cast<uint32_t>(ceil_div(n_blocks, task_blocks)), [&](uint32_t task, uint32_t) {
+    sketch_scores_(sketch, tables, static_cast<uint32_t>(task * task_blocks),
+                   static_cast<uint32_t>(std::min((task + 1) * task_blocks, n_blocks)), scores);
   });
 }
 

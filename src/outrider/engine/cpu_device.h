@@ -30,6 +30,9 @@ class CpuDevice final : public Device {
   void norm(const NormArgs& args) override;
   void quantize(const Rows& rows, uint32_t n_rows) override;
   void linear(std::span<const LinearOp> ops, const Rows& x, uint32_t n_rows) override;
+  void linear_some(const LinearOp& op, const Rows& x, std::span<const uint32_t> rows) override;
+  void make_sketch(const DeviceLinear& linear, const kernels::Sketch& sketch) override;
+  void sketch_scores(const kernels::Sketch& sketch, const float* x, std::byte* tables, float* scores) override;
   void rope_store(const AttentionShape& shape, const RopeStoreArgs& args, const KvLayer& kv,
                   std::span<const RowPlace> rows) override;
   void attention(const AttentionShape& shape, const float* q, const KvLayer& kv, std::span<const RowPlace> rows,
@@ -65,6 +68,7 @@ class CpuDevice final : public Device {
   kernels::AttentionFn attention_;
   kernels::RouteFn route_;
   kernels::StoreKvFn store_kv_;
+  kernels::SketchScoresFn sketch_scores_;
   const kernels::ElementwiseFns& elementwise_;
   std::array<kernels::MatmulFn, kTypeIds> matmul_ = {};
   uint64_t scratch_floats_;

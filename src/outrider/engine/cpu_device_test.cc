@@ -9,6 +9,7 @@
 
 #include "outrider/base/cpu.h"
 #include "outrider/base/test_rng.h"
+#include "outrider/engine/head_work.h"
 
 namespace outrider::engine {
 namespace {
@@ -53,6 +54,76 @@ TEST(CpuDevice, LinearAppliesScaleThenBiasAndNoSplitReachesABit) {
         EXPECT_EQ(got, want);
         EXPECT_EQ(plain, products);
       }
+    }
+  }
+}
+
+TEST(CpuDevice, SomeRowsAndTheHeadInPiecesAreTheBitsOfTheWhole) {
+  TestRng random;
+  constexpr uint32_t kWidth = 64, kOut = 300;
+  const auto w = random_floats(random, kOut * kWidth), bias = random_floats(random, kOut);
+  auto x = random_floats(random, kWidth);
+  const Rows in = {.f32 = x.data(), .k = kWidth};
+  const DeviceLinear linear{.w = f32_weights(w, kOut, kWidth), .bias = bias.data(), .scale = 0.7F};
+  for (const uint32_t n_threads : {1U, 3U}) {
+    CpuDevice device(best_isa(), n_threads, 1, 4);
+    std::vector<float> want(kOut), some(kOut, -7), pieces(kOut);
+    const LinearOp whole = {&linear, want.data()};
+    device.linear({&whole, 1}, in, 1);
+    const std::vector<uint32_t> rows = {0, 3, 4, 31, 32, 150, 299};
+    device.linear_some({&linear, some.data()}, in, rows);
+    for (uint32_t i = 0; i < kOut; ++i) {
+      EXPECT_EQ(some[i], std::ranges::find(rows, i) != rows.end() ? want[i] : -7) << i;
+    }
+    HeadWork head(device, linear, in, pieces.data());
+    EXPECT_FALSE(head.is_done());
+    head.step();
+    head.finish();
+    EXPECT_TRUE(head.is_done());
+    head.finish();
+    EXPECT_EQ(pieces, want);
+  }
+}
+
+TEST(CpuDevice, AHeadOfManyPiecesTakesSteps) {
+  TestRng random;
+  constexpr uint32_t kWidth = 1U << 16, kOut = 70;  // 256 KiB a row, 32 rows a piece
+  const auto w = random_floats(random, size_t{kOut} * kWidth);
+  auto x = random_floats(random, kWidth);
+  const Rows in = {.f32 = x.data(), .k = kWidth};
+  const DeviceLinear linear{.w = f32_weights(w, kOut, kWidth)};
+  CpuDevice device(best_isa(), 2, 1, 4);
+  std::vector<float> want(kOut), pieces(kOut);
+  const LinearOp whole = {&linear, want.data()};
+  device.linear({&whole, 1}, in, 1);
+  HeadWork head(device, linear, in, pieces.data());
+  uint32_t n_steps = 0;
+  for (; !head.is_done(); ++n_steps) head.step();
+  EXPECT_EQ(n_steps, 3U);
+  EXPECT_EQ(pieces, want);
+}
+
+// The rows that are largest by the sketch hold the largest row, also where the last block is not full.
+TEST(CpuDevice, ASketchNamesTheLargestRow) {
+  TestRng random;
+  constexpr uint32_t kWidth = 256, kOut = 1003;
+  const auto w = random_floats(random, kOut * kWidth);
+  const DeviceLinear linear{.w = f32_weights(w, kOut, kWidth)};
+  std::vector<float> want(kOut), scores(kOut);
+  for (const uint32_t n_threads : {1U, 3U}) {
+    CpuDevice device(best_isa(), n_threads, 1, 4);
+    const uint64_t n_bytes = kernels::sketch_bytes(kOut, kWidth);
+    const kernels::Sketch sketch = kernels::lay_out_sketch(device.allocate(n_bytes, "sketch"), kOut, kWidth);
+    std::byte* tables = device.allocate(kernels::sketch_table_bytes(kWidth), "tables");
+    device.make_sketch(linear, sketch);
+    for (int i = 0; i < 20; ++i) {
+      auto x = random_floats(random, kWidth);
+      const LinearOp whole = {&linear, want.data()};
+      device.linear({&whole, 1}, {.f32 = x.data(), .k = kWidth}, 1);
+      device.sketch_scores(sketch, x.data(), tables, scores.data());
+      const auto best = static_cast<size_t>(std::ranges::max_element(want) - want.begin());
+      const auto n_above = std::ranges::count_if(scores, [&](float s) { return s > scores[best]; });
+      EXPECT_LT(n_above, 200) << i;
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "outrider/kernels/matmul/matmul.h"
 #include "outrider/kernels/rope/rope.h"
 #include "outrider/kernels/router/router.h"
+#include "outrider/kernels/sketch/sketch.h"
 #include "outrider/residency/expert_store.h"
 
 namespace outrider::engine {
@@ -166,6 +167,11 @@ class Device {
   virtual void quantize(const Rows& rows, uint32_t n_rows) = 0;
   // Several matrices over one input. kernels/matmul.h; then times scale, then plus bias.
   virtual void linear(std::span<const LinearOp> ops, const Rows& x, uint32_t n_rows) = 0;
+  // The listed rows of linear() for one row of x, each at its place of op.out.
+  virtual void linear_some(const LinearOp& op, const Rows& x, std::span<const uint32_t> rows) = 0;
+  // kernels/sketch/sketch.h: a coarse copy of a matrix, and its products with x (k). tables: sketch_table_bytes(k).
+  virtual void make_sketch(const DeviceLinear& linear, const kernels::Sketch& sketch) = 0;
+  virtual void sketch_scores(const kernels::Sketch& sketch, const float* x, std::byte* tables, float* scores) = 0;
   virtual void rope_store(const AttentionShape& shape, const RopeStoreArgs& args, const KvLayer& kv,
                           std::span<const RowPlace> rows) = 0;
   // Row r attends to positions 0..position of its sequence. out: (rows, n_heads, dv). kernels/attention.h

@@ -2,13 +2,16 @@
 #include "outrider/engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "outrider/base/check.h"
 #include "outrider/base/cpu.h"
 #include "outrider/engine/cpu_device.h"
 #include "outrider/engine/embedding_rows.h"
+#include "outrider/engine/head_work.h"
 #include "outrider/engine/layers.h"
 #include "outrider/engine/lookahead.h"
+#include "outrider/engine/token_ahead.h"
 
 namespace outrider::engine {
 
@@ -66,6 +69,10 @@ struct Engine::Impl {
                            ? std::make_unique<EmbeddingRows>(model, options.chunk, options.faults)
                            : nullptr),
         weights(load_dense(model, device, !options.embedding_on_drive, progress)),
+        token_ahead(
+            ahead && TokenAhead::is_of_use(model.spec, options)
+                ? std::make_unique<TokenAhead>(weights.head, device, options.token_ahead == TokenAheadMode::kAlways)
+                : nullptr),
         rope(model.spec.rope, weights.rope_divisors),
         n_tokens(options.n_sequences, 0),
         n_after(options.n_sequences, 0) {
@@ -141,9 +148,17 @@ struct Engine::Impl {
   // Runs checked rows through the layers and lets their sequences grow. Throws with nothing changed.
   void run(std::span<const PassRow> rows) {
     const auto n_rows = static_cast<uint32_t>(rows.size());
-    for (PassObserver* watcher : watchers) watcher->begin_pass(rows);
+    const uint32_t n_layers_done = meet_guess(rows);
+    for (PassObserver* watcher : watchers) {
+      if (n_layers_done > 0) {
+        watcher->resume_pass();
+      } else {
+        watcher->begin_pass(rows);
+      }
+    }
+    if (n_layers_done > 0) ahead->guessed_right();
     clock.start();
-    run_layers(context(), n_rows);
+    run_layers(context(), n_rows, n_layers_done);
     std::copy(n_after.begin(), n_after.end(), n_tokens.begin());
     if (store) store->end_step(n_rows);
     for (PassObserver* watcher : watchers) watcher->end_pass();
@@ -152,11 +167,61 @@ struct Engine::Impl {
     clock.mark(&PhaseTimes::other);
   }
 
-  std::span<const float> logits_of(const uint32_t* row_idx, uint32_t n) {
+  // How many layers of this pass have been run by begin_next(); its guess, right or wrong, is settled.
+  uint32_t meet_guess(std::span<const PassRow> rows) noexcept {
+    const Guess guess = guessed;
+    guessed = {};
+    if (guess.n_layers == 0 || rows.size() != 1 || rows[0].sequence != guess.place.sequence ||
+        rows[0].position != guess.place.position) {
+      return 0;
+    }
+    token_ahead->note_outcome(rows[0].token == guess.token);
+    return rows[0].token == guess.token ? guess.n_layers : 0;
+  }
+
+  // Between the layers of a pass of this one row and its head: where it pays, has the head done while the pass of the
+  // token that `next` chooses begins. False: nothing has happened.
+  bool begin_next(const RowPlace row, NextTokenChooser& next) {
+    const RowPlace place = {row.sequence, row.position + 1};
+    if (!token_ahead || ahead->is_asleep() || place.position >= options.context) return false;
+    if (!token_ahead->wants_guess()) return false;
+    const auto start = Clock::now();
+    const int32_t token = next.choose(token_ahead->likeliest(work.head_in, work.guessed_logits, next));
+    clock.mark(&PhaseTimes::head);
+    if (token < 0 || static_cast<uint32_t>(token) >= model.spec.n_vocab) return false;
+    const auto found = Clock::now();
+    work.tokens[0] = token;
+    work.places[0] = place;
+    const PassRow guessed_row = {place.sequence, place.position, token, true};
+    for (PassObserver* watcher : watchers) watcher->begin_guessed_pass({&guessed_row, 1});
+    HeadWork head(device, weights.head, work.head_in, work.guessed_logits);
+    PassContext pass = context();
+    pass.head = &head;
+    const uint64_t head_before = clock.times().head;
+    guessed = {place, token, begin_guessed(pass)};
+    const auto hidden = std::chrono::nanoseconds(clock.times().head - head_before);
+    token_ahead->note_guess(found - start, Clock::now() - found - hidden, hidden);
+    clock.mark(&PhaseTimes::other);
+    head.finish();
+    clock.mark(&PhaseTimes::head);
+    return true;
+  }
+
+  // `next`: only of a pass of one row.
+  std::span<const float> logits_of(const uint32_t* row_idx, uint32_t n, NextTokenChooser* next = nullptr) {
     clock.start();
-    run_head(context(), row_idx, n);
+    norm_head(context(), row_idx, n);
+    if (next != nullptr && begin_next(work.places[0], *next)) return {work.guessed_logits, model.spec.n_vocab};
+    run_head(context(), n);
     return {work.logits, static_cast<size_t>(n) * model.spec.n_vocab};
   }
+
+  using Clock = std::chrono::steady_clock;
+  struct Guess {
+    RowPlace place;
+    int32_t token = 0;
+    uint32_t n_layers = 0;  // that have been run; 0: there is no guess
+  };
 
   const model::Model& model;
   const EngineOptions options;
@@ -168,6 +233,8 @@ struct Engine::Impl {
   std::unique_ptr<LookAhead> ahead;               // nullptr: off
   std::unique_ptr<EmbeddingRows> embedding_rows;  // nullptr: resident
   DeviceModel weights;
+  std::unique_ptr<TokenAhead> token_ahead;  // nullptr: off
+  Guess guessed;                            // the pass that has been begun, and only if none has run since
   RopeTable rope;
   PhaseClock clock;
   RoutingObserver observer;
@@ -203,7 +270,7 @@ void Engine::keep(uint32_t sequence, uint32_t n) {
   impl_->n_tokens[sequence] = n;
 }
 
-std::span<const float> Engine::pass(std::span<const PassRow> rows) {
+std::span<const float> Engine::pass(std::span<const PassRow> rows, NextTokenChooser* next) {
   Impl& impl = *impl_;
   if (rows.empty()) return {};
   const uint32_t n_wanted = impl.check_rows(rows);
@@ -213,7 +280,7 @@ std::span<const float> Engine::pass(std::span<const PassRow> rows) {
   }
   impl.run(rows);
   if (n_wanted == 0) return {};
-  return impl.logits_of(impl.work.wanted, n_wanted);
+  return impl.logits_of(impl.work.wanted, n_wanted, rows.size() == 1 ? next : nullptr);
 }
 
 std::span<const float> Engine::prefill(uint32_t sequence, std::span<const int32_t> tokens, const OnLogits& on_logits) {
@@ -268,8 +335,14 @@ PhaseTimes Engine::phase_times() const noexcept { return impl_->clock.times(); }
 std::vector<LookAheadScore> Engine::lookahead_scores() const {
   return impl_->ahead ? impl_->ahead->scores() : std::vector<LookAheadScore>();
 }
+NextTokenScore Engine::next_token_score() const noexcept {
+  if (!impl_->token_ahead) return {};
+  return {.guessed = impl_->token_ahead->n_guessed(), .right = impl_->token_ahead->n_right()};
+}
 uint32_t Engine::lookahead_width() const noexcept { return impl_->ahead ? impl_->ahead->width() : 0; }
-std::string Engine::lookahead_report() const { return impl_->ahead ? impl_->ahead->report() : ""; }
+std::string Engine::lookahead_report() const {
+  return (impl_->ahead ? impl_->ahead->report() : "") + (impl_->token_ahead ? impl_->token_ahead->report() : "");
+}
 
 std::vector<std::byte> Engine::token_table() const {
   return impl_->ahead ? impl_->ahead->token_table() : std::vector<std::byte>();

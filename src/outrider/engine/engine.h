@@ -20,6 +20,7 @@
 
 #include "outrider/base/error.h"
 #include "outrider/base/isa.h"
+#include "outrider/engine/candidate.h"
 #include "outrider/engine/pass_observer.h"
 #include "outrider/kernels/attention/attention.h"
 #include "outrider/model/model.h"
@@ -32,6 +33,9 @@ inline constexpr uint32_t kMaxLookAhead = 16;
 inline constexpr uint32_t kLookAheadAuto = UINT32_MAX;
 inline constexpr uint64_t kTokenTableBytes = 8U << 20;  // most of the token predictor, in memory and when it is kept
 inline constexpr uint32_t kMaxAheadDistance = 2;
+
+// Whether the next token is guessed before the head runs, where experts stream with look-ahead.
+enum class TokenAheadMode : uint8_t { kOff, kAuto, kAlways };
 
 struct EngineOptions {
   uint32_t context = 0;      // positions per sequence; 0 = min(the model's context_length, 4096)
@@ -56,7 +60,8 @@ struct EngineOptions {
   // Experts guessed ahead for each row: 0 = off, 1..kMaxLookAhead, or kLookAheadAuto: what pays, decided and decided
   // again from measurements. Never changes a bit.
   uint32_t lookahead = 0;
-  uint32_t lookahead_distance = 1;  // MoE layers ahead at most, 1..kMaxAheadDistance
+  uint32_t lookahead_distance = 1;                     // MoE layers ahead at most, 1..kMaxAheadDistance
+  TokenAheadMode token_ahead = TokenAheadMode::kAuto;  // kAuto: where it pays. Never changes a bit
   // For tests and measurements, which outlive the engine: guesses in place of all predictors, and what makes the drive
   // of the experts slow or bad.
   residency::Predictor* guesses = nullptr;
@@ -131,6 +136,11 @@ class RowError : public Error {
   uint32_t row_;
 };
 
+// Guesses of the next token that had an outcome.
+struct NextTokenScore {
+  uint64_t guessed = 0, right = 0;
+};
+
 // Called while dense weights load: bytes read so far, of all.
 using LoadProgress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
@@ -155,7 +165,10 @@ class Engine {
   // Runs 1..chunk rows, of which at most logit_rows want logits. Returns the logits of those, in row order:
   // (n_wanted, n_vocab), valid until the next pass. No rows: does nothing, returns nothing.
   // Throws Error(kBadArgument) before anything runs: unknown sequence or token, position out of order, context full.
-  std::span<const float> pass(std::span<const PassRow> rows);
+  // `next`: the next pass will probably be one row behind this one's only row, with the token that `next` chooses. It
+  // is asked where experts stream with look-ahead and that pays, before the head runs, so that what the token will
+  // demand is read meanwhile (token_ahead.h). Never changes a bit.
+  std::span<const float> pass(std::span<const PassRow> rows, NextTokenChooser* next = nullptr);
 
   // Appends tokens to a sequence in passes of `chunk` rows and returns the last one's logits (n_vocab), valid until the
   // next pass. With `on_logits`, that is called for every position in rising order instead, and the return is the last
@@ -177,7 +190,8 @@ class Engine {
   // look-ahead is off.
   std::vector<LookAheadScore> lookahead_scores() const;
   uint32_t lookahead_width() const noexcept;  // 0: off
-  std::string lookahead_report() const;       // one line; empty when off
+  NextTokenScore next_token_score() const noexcept;
+  std::string lookahead_report() const;  // one line; empty when off
   // What the token predictor has learned, for a later run of the same model: at most kTokenTableBytes, empty when
   // look-ahead is off. restore: false, and nothing changed, when that is no such table or look-ahead is off.
   std::vector<std::byte> token_table() const;

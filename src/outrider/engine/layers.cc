@@ -8,6 +8,7 @@
 
 #include "outrider/base/error.h"
 #include "outrider/engine/embedding_rows.h"
+#include "outrider/engine/head_work.h"
 #include "outrider/engine/lookahead.h"
 
 namespace outrider::engine {
@@ -310,6 +311,18 @@ void run_few(const PassContext& pass, const DeviceLayer& layer, residency::Layer
   give_back(pass, slabs, ready);
 }
 
+// Does what is left of the head while slabs are waited for.
+void fill_wait(const PassContext& pass, residency::LayerPass& slabs) {
+  if (pass.head->is_done() || !slabs.would_wait()) return;
+  pass.clock.mark(&PhaseTimes::experts);
+  const auto start = std::chrono::steady_clock::now();
+  do {
+    pass.head->step();
+  } while (!pass.head->is_done() && slabs.would_wait());
+  slabs.note_filled(std::chrono::steady_clock::now() - start);
+  pass.clock.mark(&PhaseTimes::head);
+}
+
 void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t layer_idx, uint32_t n_rows) {
   const WorkBuffers& work = pass.work;
   const uint32_t n_demanded = group_pairs(pass, n_rows);
@@ -338,6 +351,7 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
   };
   for (;;) {
     if (!has_guessed && slabs.would_wait()) guess(true, [&] { return sum_what_is_there(pass, layer); });
+    if (pass.head != nullptr) fill_wait(pass, slabs);
     if (are_few) run_begun(pass, layer, slabs);
     const std::span<const residency::ReadySlab> ready = slabs.next();
     if (ready.empty()) break;
@@ -384,12 +398,9 @@ void run_layer(const PassContext& pass, uint32_t layer_idx, uint32_t n_rows) {
   look_ahead(pass, layer_idx, false, [&] { return whole_state(pass); });
 }
 
-}  // namespace
-
-void run_layers(const PassContext& pass, uint32_t n_rows) {
+// The residual stream's first value and the rotary angles of each row.
+void embed_rows(const PassContext& pass, uint32_t n_rows) {
   const WorkBuffers& work = pass.work;
-  if (pass.store != nullptr) pass.store->begin_step();
-  if (pass.ahead != nullptr) pass.ahead->begin_pass({work.tokens, n_rows});
   if (pass.embedding_rows != nullptr) {
     pass.device.embed(pass.embedding_rows->read({work.tokens, n_rows}), pass.embedding_rows->row_numbers(n_rows),
                       work.x);
@@ -400,7 +411,17 @@ void run_layers(const PassContext& pass, uint32_t n_rows) {
     pass.rope.fill(work.places[row].position, work.cos_sin + static_cast<uint64_t>(row) * pass.spec.rope.n_rot);
   }
   pass.clock.mark(&PhaseTimes::other);
-  for (uint32_t layer_idx = 0; layer_idx < pass.spec.n_layers; ++layer_idx) {
+}
+
+}  // namespace
+
+void run_layers(const PassContext& pass, uint32_t n_rows, uint32_t first_layer) {
+  if (first_layer == 0) {
+    if (pass.store != nullptr) pass.store->begin_step();
+    if (pass.ahead != nullptr) pass.ahead->begin_pass({pass.work.tokens, n_rows});
+    embed_rows(pass, n_rows);
+  }
+  for (uint32_t layer_idx = first_layer; layer_idx < pass.spec.n_layers; ++layer_idx) {
     if (pass.cancel != nullptr && pass.cancel->load(std::memory_order_relaxed)) {
       fail(ErrorKind::kCancelled, "cancelled before layer {} of {}", layer_idx, pass.spec.n_layers);
     }
@@ -408,7 +429,21 @@ void run_layers(const PassContext& pass, uint32_t n_rows) {
   }
 }
 
-void run_head(const PassContext& pass, const uint32_t* row_idx, uint32_t n) {
+uint32_t begin_guessed(const PassContext& pass) noexcept try {
+  pass.store->begin_step();
+  pass.ahead->begin_guessed_pass({pass.work.tokens, 1});
+  embed_rows(pass, 1);
+  uint32_t n_done = 0;
+  while (n_done < pass.spec.n_layers && !pass.head->is_done()) {
+    if (pass.cancel != nullptr && pass.cancel->load(std::memory_order_relaxed)) return 0;
+    run_layer(pass, n_done++, 1);
+  }
+  return n_done;
+} catch (const Error&) {
+  return 0;
+}
+
+void norm_head(const PassContext& pass, const uint32_t* row_idx, uint32_t n) {
   const WorkBuffers& work = pass.work;
   pass.device.norm({.x = work.x,
                     .row_idx = row_idx,
@@ -417,8 +452,12 @@ void run_head(const PassContext& pass, const uint32_t* row_idx, uint32_t n) {
                     .n_rows = n,
                     .quantize = pass.weights.head.wants_quantized(),
                     .y = work.head_in});
-  const LinearOp head = {&pass.weights.head, work.logits};
-  pass.device.linear({&head, 1}, work.head_in, n);
+  pass.clock.mark(&PhaseTimes::head);
+}
+
+void run_head(const PassContext& pass, uint32_t n) {
+  const LinearOp head = {&pass.weights.head, pass.work.logits};
+  pass.device.linear({&head, 1}, pass.work.head_in, n);
   pass.clock.mark(&PhaseTimes::head);
 }
 

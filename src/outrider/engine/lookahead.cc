@@ -63,14 +63,25 @@ uint32_t LookAhead::router_width(const model::ModelSpec& spec) noexcept {
   return std::min(kMaxLookAhead, spec.router.n_experts);
 }
 
-void LookAhead::begin_pass(std::span<const int32_t> tokens) noexcept {
-  tokens_ = tokens;
-  fits_ = true;
+void LookAhead::count_pass() noexcept {
   ++n_passes_;
   const uint64_t misses = store_.counters().misses;
   if (misses != last_misses_) last_miss_pass_ = n_passes_;
   last_misses_ = misses;
   asleep_ = options_.width == kLookAheadAuto && n_passes_ - last_miss_pass_ > kSleepAfter;
+}
+
+void LookAhead::begin_guessed_pass(std::span<const int32_t> tokens) noexcept {
+  is_guessed_pass_ = false;
+  begin_pass(tokens);
+  is_guessed_pass_ = true;
+}
+
+void LookAhead::begin_pass(std::span<const int32_t> tokens) noexcept {
+  if (!is_guessed_pass_) count_pass();
+  is_guessed_pass_ = false;
+  tokens_ = tokens;
+  fits_ = true;
   n_rows_ = static_cast<uint32_t>(std::min<size_t>(tokens.size(), kMaxAheadRows));
   for (uint32_t i = 0; i < n_rows_; ++i) rows_[i] = static_cast<uint32_t>(i * tokens.size() / n_rows_);
   for (View& each : views_) {

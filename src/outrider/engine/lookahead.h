@@ -45,6 +45,11 @@ class LookAhead {
 
   // A pass over these tokens begins: what their ids alone tell of the first layers is guessed.
   void begin_pass(std::span<const int32_t> tokens) noexcept;
+  // The same for a pass that will probably be the next. If it is: guessed_right(); if not, begin_pass() with what is.
+  void begin_guessed_pass(std::span<const int32_t> tokens) noexcept;
+  void guessed_right() noexcept { is_guessed_pass_ = false; }
+  // Everything that was demanded lately is resident: nothing is guessed until something is missing.
+  bool is_asleep() const noexcept { return asleep_; }
   // Rows of the pass that are guessed for.
   std::span<const uint32_t> rows() const noexcept { return {rows_.data(), n_rows_}; }
   // Whether guess() is wanted for this layer from so many layers away, and with the router's ids.
@@ -115,6 +120,7 @@ class LookAhead {
   std::span<uint8_t> absent(uint32_t moe_layer, uint32_t distance) noexcept {
     return std::span(absent_).subspan((size_t{moe_layer} * kMaxAheadDistance + distance - 1) * n_experts_, n_experts_);
   }
+  void count_pass() noexcept;
   void look_around(uint32_t moe_layer, uint32_t distance) noexcept;
   void set_guess(KindState& kind, uint32_t row, std::span<const uint32_t> ids,
                  std::span<const uint8_t> absent) noexcept;
@@ -142,7 +148,8 @@ class LookAhead {
   std::span<const int32_t> tokens_;
   std::array<uint32_t, kMaxAheadRows> rows_ = {};
   uint32_t n_rows_ = 0;
-  bool asleep_ = false;  // everything demanded is resident
+  bool asleep_ = false;           // everything demanded is resident
+  bool is_guessed_pass_ = false;  // the last pass to begin is a guess of the next
   uint32_t n_passes_ = 0;
   uint32_t last_miss_pass_ = 0;
   uint64_t last_misses_ = 0;

@@ -24,6 +24,10 @@ class PassObserver {
  public:
   virtual ~PassObserver() = default;
   virtual void begin_pass(std::span<const PassRow> rows) noexcept { static_cast<void>(rows); }
+  // The pass of this row will probably be the next and begins before the head of the last one is done. Then comes its
+  // resume_pass(), and it goes on; or the begin_pass() of another, and it was like one that failed.
+  virtual void begin_guessed_pass(std::span<const PassRow> rows) noexcept { begin_pass(rows); }
+  virtual void resume_pass() noexcept {}
   // Before the store hears of it.
   virtual void demand(const LayerDemand& demand) noexcept { static_cast<void>(demand); }
   // The layer's experts have been computed.

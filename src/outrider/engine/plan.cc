@@ -8,6 +8,7 @@
 #include "outrider/engine/embedding_rows.h"
 #include "outrider/engine/engine.h"
 #include "outrider/engine/lookahead.h"
+#include "outrider/engine/token_ahead.h"
 #include "outrider/engine/weights.h"
 #include "outrider/engine/work_buffers.h"
 
@@ -115,7 +116,10 @@ std::vector<PlanLine> memory_plan(const model::Model& model, const EngineOptions
     const std::vector<residency::LayerSource> sources = expert_sources(model);
     plan.push_back({"expert cache", residency::ExpertStore::arena_bytes_for(sources, resolved.slots_per_layer,
                                                                             resolved.direct, resolved.slot_pool)});
-    if (resolved.lookahead != 0) plan.push_back({"look-ahead", LookAhead::n_bytes(spec, model.n_moe_layers())});
+    if (resolved.lookahead != 0) {
+      plan.push_back({"look-ahead", LookAhead::n_bytes(spec, model.n_moe_layers()) +
+                                        (TokenAhead::is_of_use(spec, resolved) ? TokenAhead::n_bytes(spec) : 0)});
+    }
   }
   return plan;
 }

@@ -126,15 +126,18 @@ void Sampler::adjust(std::span<const float> logits) {
     fail(ErrorKind::kNumeric, "the logit of token {} is {}: wanted a number; the model's output cannot be used", id,
          logits[static_cast<size_t>(id)]);
   }
-  for (const int32_t id : options_.suppressed) logits_[static_cast<size_t>(id)] = kImpossible;
-  for (const auto& [id, bias] : options_.logit_bias) logits_[static_cast<size_t>(id)] += bias;
+  shape(logits_);
   for (size_t id = 0; id < counts_.size(); ++id) {
     if (counts_[id] == 0) continue;
-    float& logit = logits_[id];
-    logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
-    logit = std::min(logit, std::numeric_limits<float>::max());
-    logit -= static_cast<float>(counts_[id]) * options_.frequency_penalty + options_.presence_penalty;
+    logits_[id] = penalised(logits_[id], counts_[id]);
   }
+}
+
+// Step 3.
+float Sampler::penalised(float logit, uint32_t count) const noexcept {
+  logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+  logit = std::min(logit, std::numeric_limits<float>::max());
+  return logit - (static_cast<float>(count) * options_.frequency_penalty + options_.presence_penalty);
 }
 
 // Step 4, and the list for the steps after it.
@@ -246,17 +249,49 @@ void Sampler::filter(std::span<const float> logits) {
   keep_min_p();
 }
 
+void Sampler::shape(std::span<float> scores) const noexcept {
+  for (const int32_t id : options_.suppressed) scores[static_cast<size_t>(id)] = kImpossible;
+  for (const auto& [id, bias] : options_.logit_bias) scores[static_cast<size_t>(id)] += bias;
+}
+
+int32_t Sampler::choose(std::span<const Candidate> likeliest) noexcept {
+  // logits_ is scratch that the next sample() fills anew: here only the entries of `likeliest` mean anything.
+  for (const Candidate& c : likeliest) logits_[static_cast<size_t>(c.id)] = c.logit;
+  shape(logits_);
+  list_.clear();
+  n_sorted_ = 0;
+  for (const Candidate& c : likeliest) {
+    float logit = logits_[static_cast<size_t>(c.id)];
+    const uint32_t count = counts_.empty() ? 0 : counts_[static_cast<size_t>(c.id)];
+    if (count > 0) logit = penalised(logit, count);
+    if (logit > kImpossible && logit <= std::numeric_limits<float>::max()) list_.push_back({c.id, logit});
+  }
+  if (list_.empty()) return -1;
+  const auto best = std::min_element(list_.begin(), list_.end(), comes_first);
+  if (options_.temperature == 0.0F) return best->id;
+  top_ = best->logit;
+  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < list_.size()) {
+    sort_prefix(static_cast<size_t>(options_.top_k));
+    list_.resize(static_cast<size_t>(options_.top_k));
+    n_sorted_ = list_.size();
+  }
+  keep_typical();
+  keep_top_p();
+  keep_min_p();
+  return draw();
+}
+
 std::span<const Candidate> Sampler::candidates(std::span<const float> logits) {
   filter(logits);
   sort_prefix(list_.size());
   return list_;
 }
 
-// Step 8.
-int32_t Sampler::draw() {
+// Step 8, with draw number n_draws_.
+int32_t Sampler::draw() noexcept {
   const double inverse_temperature = 1 / static_cast<double>(options_.temperature);
   const double total = sum_weights(inverse_temperature);
-  const double target = Random(stream_ + n_draws_++ * 0x9E3779B97F4A7C15ULL).uniform() * total;
+  const double target = Random(stream_ + n_draws_ * 0x9E3779B97F4A7C15ULL).uniform() * total;
   double sum = 0;
   size_t i = 0;
   for (;; ++i) {
@@ -269,7 +304,9 @@ int32_t Sampler::draw() {
 int32_t Sampler::sample(std::span<const float> logits) {
   if (options_.temperature > 0.0F) {
     filter(logits);
-    return draw();
+    const int32_t token = draw();
+    ++n_draws_;
+    return token;
   }
   adjust(logits);
   float best = kImpossible;

@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "outrider/engine/candidate.h"
+
 namespace outrider::engine {
 
 struct SamplerOptions {
@@ -42,12 +44,7 @@ struct SamplerOptions {
 // Throws Error(kBadArgument) naming the first field out of range, its value and what was wanted.
 void validate(const SamplerOptions& options);
 
-struct Candidate {
-  int32_t id;
-  float logit;  // after steps 1 to 3
-};
-
-class Sampler {
+class Sampler final : public NextTokenChooser {
  public:
   // Validates; also throws Error(kBadArgument) for an id of logit_bias or suppressed outside [0, n_vocab). n_vocab > 0.
   Sampler(const SamplerOptions& options, uint32_t n_vocab);
@@ -59,7 +56,14 @@ class Sampler {
   // possible; that uses no draw.
   int32_t sample(std::span<const float> logits);
 
-  // What sample() would draw from: steps 1 to 7, ordered. Valid until the next call. Throws as sample() does.
+  // What sample() would give if every other token were impossible. Uses no draw and leaves the next sample() as it is.
+  // Allocates nothing.
+  int32_t choose(std::span<const Candidate> likeliest) noexcept override;
+  // Steps 1 and 2.
+  void shape(std::span<float> scores) const noexcept override;
+
+  // What sample() would draw from: steps 1 to 7, ordered; logits are those after steps 1 to 3. Valid until the next
+  // call. Throws as sample() does.
   std::span<const Candidate> candidates(std::span<const float> logits);
 
   // The seed in use, also when it was picked at random (then below 2^32, so that it is easily passed on).
@@ -78,7 +82,8 @@ class Sampler {
   void filter(std::span<const float> logits);
   void sort_prefix(size_t n);
   double sum_weights(double inverse_temperature) const noexcept;
-  int32_t draw();
+  float penalised(float logit, uint32_t count) const noexcept;
+  int32_t draw() noexcept;
 
   SamplerOptions options_;
   uint32_t n_vocab_;

@@ -361,5 +361,64 @@ TEST(SamplerNumbers, ExtremePenaltiesNeverMakeNan) {
   EXPECT_LE(sampler.sample(logits), 1);
 }
 
+// What a sampler says of the likeliest tokens before it has all logits.
+std::vector<Candidate> some_of(const std::vector<float>& logits, float at_least) {
+  std::vector<Candidate> some;
+  for (size_t id = logits.size(); id-- > 0;) {
+    if (logits[id] >= at_least) some.push_back({static_cast<int32_t>(id), logits[id]});
+  }
+  return some;
+}
+
+TEST(SamplerChoice, IsWhatSampleGivesWhereTheLikeliestHoldAllThatIsKept) {
+  TestRng random(3);
+  std::vector<SamplerOptions> cases = {SamplerOptions{}, with([](SamplerOptions& o) { o.temperature = 0; }),
+                                       with([](SamplerOptions& o) { o.top_k = 20; }),
+                                       with([](SamplerOptions& o) { o.top_k = 30, o.typical_p = 0.5F; }),
+                                       with([](SamplerOptions& o) {
+                                         o.top_k = 25;
+                                         o.repeat_penalty = 1.3F;
+                                         o.presence_penalty = 0.5F;
+                                         o.suppressed = {4, 5, 6};
+                                         o.logit_bias = {{7, 2.0F}, {9, -kInf}};
+                                       })};
+  for (SamplerOptions& options : cases) {
+    options.seed = 11;
+    Sampler sampler(options, 1000);
+    for (int i = 0; i < 50; ++i) {
+      std::vector<float> logits(1000);
+      for (float& x : logits) x = 4 * random.uniform(-1.0F, 1.0F) + (random.below(50) == 0 ? 5.0F : 0.0F);
+      const std::vector<Candidate> likeliest = some_of(logits, 1.5F);
+      const int32_t first = sampler.choose(likeliest);
+      EXPECT_EQ(sampler.choose(likeliest), first);  // no draw is used
+      EXPECT_EQ(sampler.n_draws(), static_cast<uint64_t>(i));
+      const int32_t token = sampler.sample(logits);
+      EXPECT_EQ(first, token) << i;
+      sampler.accept(token);
+    }
+  }
+}
+
+TEST(SamplerChoice, NoneWhereNothingIsPossible) {
+  Sampler sampler(with([](SamplerOptions& o) { o.suppressed = {1, 2}; }), 5);
+  EXPECT_EQ(sampler.choose({}), -1);
+  const std::vector<Candidate> banned = {{1, 3.0F}, {2, 4.0F}}, broken = {{0, kNan}, {3, kInf}, {4, -kInf}};
+  EXPECT_EQ(sampler.choose(banned), -1);
+  EXPECT_EQ(sampler.choose(broken), -1);
+  const std::vector<Candidate> one = {{0, kNan}, {2, 9.0F}, {3, -5.0F}};
+  EXPECT_EQ(sampler.choose(one), 3);
+}
+
+TEST(SamplerChoice, ShapesScoresByBiasAndSuppression) {
+  const Sampler sampler(with([](SamplerOptions& o) {
+                          o.suppressed = {1};
+                          o.logit_bias = {{2, 1.5F}, {3, -kInf}};
+                        }),
+                        5);
+  std::vector<float> scores = {1, 2, 3, 4, 5};
+  sampler.shape(scores);
+  EXPECT_EQ(scores, (std::vector<float>{1, -kInf, 4.5F, -kInf, 5}));
+}
+
 }  // namespace
 }  // namespace outrider::engine

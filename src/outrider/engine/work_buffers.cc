@@ -5,6 +5,7 @@
 
 #include "outrider/base/checked.h"
 #include "outrider/engine/lookahead.h"
+#include "outrider/engine/token_ahead.h"
 
 namespace outrider::engine {
 namespace {
@@ -78,6 +79,8 @@ void lay_out_lasting(const model::ModelSpec& spec, const EngineOptions& options,
       bump.take(out.is_computed, n_experts);
     }
   }
+  bump.take(out.head_in, options.logit_rows, d);
+  if (TokenAhead::is_of_use(spec, options)) bump.take(out.guessed_logits, spec.n_vocab);
   bump.take(out.places, c);
   bump.take(out.tokens, c);
   bump.take(out.wanted, c);
@@ -111,7 +114,6 @@ void lay_out_experts(const model::ModelSpec& spec, const EngineOptions& options,
 }
 
 void lay_out_head(const model::ModelSpec& spec, const EngineOptions& options, Bump& bump, WorkBuffers& out) noexcept {
-  bump.take(out.head_in, options.logit_rows, spec.d_model);
   bump.take(out.logits, static_cast<uint64_t>(options.logit_rows) * spec.n_vocab);
 }
 

@@ -14,15 +14,17 @@ namespace outrider::engine {
 struct WorkBuffers {
   // C = chunk, P = C * experts per token (pairs), W = n_wave_pairs, A = kMaxAheadRows.
   // Device memory that lasts through a pass.
-  float* x = nullptr;              // (C, d_model): the residual stream
-  Rows normed;                     // (C, d_model): input of attention, of the FFN; then scratch of the experts' sum
-  float* projected = nullptr;      // (C, d_model): output of attention, of a dense FFN, of the shared expert
-  float* cos_sin = nullptr;        // (C, n_rot)
-  float* router_logits = nullptr;  // (C, n_experts)
-  float* shared_gate = nullptr;    // (C)
-  float* ahead_x = nullptr;        // (A, d_model): the state, as far as it is known, that a guess is made from
-  Rows ahead_in;                   // (A, d_model)
-  float* ahead_logits = nullptr;   // (A, n_experts)
+  float* x = nullptr;               // (C, d_model): the residual stream
+  Rows normed;                      // (C, d_model): input of attention, of the FFN; then scratch of the experts' sum
+  float* projected = nullptr;       // (C, d_model): output of attention, of a dense FFN, of the shared expert
+  float* cos_sin = nullptr;         // (C, n_rot)
+  float* router_logits = nullptr;   // (C, n_experts)
+  float* shared_gate = nullptr;     // (C)
+  float* ahead_x = nullptr;         // (A, d_model): the state, as far as it is known, that a guess is made from
+  Rows ahead_in;                    // (A, d_model)
+  float* ahead_logits = nullptr;    // (A, n_experts)
+  Rows head_in;                     // (logit_rows, d_model)
+  float* guessed_logits = nullptr;  // (n_vocab): of a head that is done while the next pass has begun (TokenAhead)
   // Device memory that phases share, one group at a time: attention; a resident FFN; the experts; the head (its logits
   // last until the next pass).
   float* q = nullptr;           // (C, n_heads, dk)
@@ -34,7 +36,6 @@ struct WorkBuffers {
   Rows expert_hidden;           // (W, expert_ff)
   float* expert_up = nullptr;   // (W, expert_ff)
   float* expert_out = nullptr;  // (P, d_model)
-  Rows head_in;                 // (logit_rows, d_model)
   float* logits = nullptr;      // (logit_rows, n_vocab)
   uint32_t n_wave_pairs = 0;
   // Host memory that lasts through a pass.

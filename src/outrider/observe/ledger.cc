@@ -40,22 +40,49 @@ StepLedger::StepLedger(const std::string& path, const engine::Engine& engine, bo
 StepLedger::~StepLedger() = default;
 
 void StepLedger::begin_pass(std::span<const engine::PassRow> rows) noexcept {
+  if (is_guess_) {
+    resume_pass();
+    step_.n_rows = static_cast<uint32_t>(rows.size());
+  } else {
+    open_step(static_cast<uint32_t>(rows.size()));
+  }
+}
+
+void StepLedger::begin_guessed_pass(std::span<const engine::PassRow> rows) noexcept {
+  open_step(static_cast<uint32_t>(rows.size()));
+  is_guess_ = true;
+}
+
+void StepLedger::resume_pass() noexcept {
+  end_outside(Clock::now());
+  is_guess_ = false;
+}
+
+void StepLedger::open_step(uint32_t n_rows) noexcept {
   close_step();
   is_open_ = true;
   is_sampling_ = has_sampled_ = false;
   std::ranges::fill(layers_, LayerRow{});
   if (!layers_.empty()) layer_before_ = engine_.counters().experts;
-  step_ = {.begin = Clock::now(), .n_rows = static_cast<uint32_t>(rows.size())};
+  step_ = {.begin = Clock::now(), .n_rows = n_rows};
+}
+
+// The engine, or the end of the step, comes after a sampling.
+void StepLedger::end_outside(Clock::time_point now) noexcept {
+  if (is_sampling_) end_sampling();
+  if (has_sampled_) step_.outside_ns += ns_between(mark_, now);
+  has_sampled_ = false;
 }
 
 void StepLedger::end_layer(uint32_t moe_layer) noexcept {
   if (layers_.empty()) return;
   const residency::StoreCounters now = engine_.counters().experts;
-  layers_[moe_layer] = {.demanded = now.demanded - layer_before_.demanded,
-                        .hits = now.hits - layer_before_.hits,
-                        .misses = now.misses - layer_before_.misses,
-                        .bytes = now.bytes_read - layer_before_.bytes_read,
-                        .stall_ns = now.stall_ns - layer_before_.stall_ns};
+  LayerRow& row = layers_[moe_layer];  // which a pass that did not come may have begun
+  row.demanded += now.demanded - layer_before_.demanded;
+  row.hits += now.hits - layer_before_.hits;
+  row.misses += now.misses - layer_before_.misses;
+  row.bytes += now.bytes_read - layer_before_.bytes_read;
+  row.stall_ns += now.stall_ns - layer_before_.stall_ns;
   layer_before_ = now;
 }
 
@@ -78,9 +105,8 @@ void StepLedger::end_sampling() noexcept {
 void StepLedger::close_step() noexcept {
   if (!is_open_) return;
   const Clock::time_point now = Clock::now();
-  if (is_sampling_) end_sampling();
-  if (has_sampled_) step_.outside_ns += ns_between(mark_, now);
-  is_open_ = false;
+  end_outside(now);
+  is_open_ = is_guess_ = false;
   write_line(ms_of(ns_between(step_.begin, now)));
 }
 

@@ -26,6 +26,8 @@ class StepLedger final : public engine::PassObserver {
   StepLedger& operator=(const StepLedger&) = delete;
 
   void begin_pass(std::span<const engine::PassRow> rows) noexcept override;
+  void begin_guessed_pass(std::span<const engine::PassRow> rows) noexcept override;
+  void resume_pass() noexcept override;
   void end_layer(uint32_t moe_layer) noexcept override;
   void end_pass() noexcept override;
 
@@ -47,6 +49,8 @@ class StepLedger final : public engine::PassObserver {
   struct LayerRow {
     uint64_t demanded = 0, hits = 0, misses = 0, bytes = 0, stall_ns = 0;
   };
+  void open_step(uint32_t n_rows) noexcept;
+  void end_outside(Clock::time_point now) noexcept;
   void write_line(double ms) noexcept;
 
   struct Buffer;
@@ -57,6 +61,7 @@ class StepLedger final : public engine::PassObserver {
   int error_ = 0;  // errno of the first failed write
   uint64_t n_steps_ = 0;
   bool is_open_ = false;
+  bool is_guess_ = false;  // the open step is of a pass that may not come
   Step step_;
   Clock::time_point mark_;  // the last end_sampling(), or begin_sampling()
   bool is_sampling_ = false, has_sampled_ = false;

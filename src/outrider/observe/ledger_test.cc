@@ -56,6 +56,61 @@ std::vector<json> record(engine::Engine& engine, bool with_layers) {
   return lines;
 }
 
+// Names the token that comes, or one that does not, in turn.
+class EveryOther final : public engine::NextTokenChooser {
+ public:
+  void shape(std::span<float> /*scores*/) const noexcept override {}
+  int32_t choose(std::span<const engine::Candidate> /*likeliest*/) noexcept override {
+    ++n_;
+    return static_cast<int32_t>(n_ % 2 == 0 ? n_ : 100 + n_);  // after token n comes n + 1
+  }
+
+ private:
+  uint32_t n_ = 0;
+};
+
+// A pass that is guessed has its line from there, and one line whether it comes or another.
+TEST(Ledger, APassThatIsGuessedHasOneLine) {
+  engine::EngineOptions with_guesses = options();
+  with_guesses.lookahead = engine::kLookAheadAuto;
+  with_guesses.token_ahead = engine::TokenAheadMode::kAlways;
+  engine::Engine engine(demo(), with_guesses);
+  const std::string path = ::testing::TempDir() + "outrider_ledger_guess_" + std::to_string(::getpid());
+  StepLedger ledger(path, engine, true);
+  engine.add_pass_observer(ledger);
+  const std::vector<int32_t> ids(16, 5);
+  engine.prefill(0, ids);
+  EveryOther next;
+  constexpr int32_t kTokens = 30;
+  for (int32_t token = 0; token < kTokens; ++token) {
+    ledger.begin_sampling();
+    ledger.end_sampling();
+    const engine::PassRow row = {0, engine.n_tokens(0), token, true};
+    engine.pass({&row, 1}, token + 1 < kTokens ? &next : nullptr);
+  }
+  ledger.close_step();
+  ledger.finish();
+  const std::vector<json> lines = lines_of(path);
+  ::unlink(path.c_str());
+  EXPECT_EQ(engine.next_token_score().guessed, kTokens - 1U);
+  EXPECT_NEAR(static_cast<double>(engine.next_token_score().right), kTokens / 2.0, 1);
+  ASSERT_EQ(lines.size(), kTokens + 1U);
+  const residency::StoreCounters counters = engine.counters().experts;
+  uint64_t demanded = 0, layer_demanded = 0;
+  uint32_t n_off = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["tokens"], i == 0 ? 16U : 1U);
+    demanded += lines[i]["demanded"].get<uint64_t>();
+    for (const json& layer : lines[i]["layers"]) layer_demanded += layer["demanded"].get<uint64_t>();
+    double phases = 0;
+    for (const auto& ms : lines[i]["phase_ms"]) phases += ms.get<double>();
+    n_off += std::abs(phases - lines[i]["ms"].get<double>()) > 0.02 * lines[i]["ms"].get<double>() + 0.05 ? 1 : 0;
+  }
+  EXPECT_EQ(demanded, counters.demanded);
+  EXPECT_EQ(layer_demanded, counters.demanded);
+  EXPECT_LE(n_off, lines.size() / 10);
+}
+
 TEST(Ledger, LinesSumToTheCounters) {
   engine::Engine engine(demo(), options());
   const std::vector<json> lines = record(engine, true);

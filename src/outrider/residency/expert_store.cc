@@ -371,7 +371,9 @@ bool ExpertStore::Impl::would_wait() noexcept {
     note_cover();
     note_demand_end(false);
   }
-  return n_loading > 0 && n_handed_out == ready.size() && (error.empty() || has_thrown);
+  const bool waits = n_loading > 0 && n_handed_out == ready.size() && (error.empty() || has_thrown);
+  if (waits) note_cover();
+  return waits;
 }
 
 void ExpertStore::Impl::done(std::span<const ReadySlab> slabs) noexcept {
@@ -458,6 +460,9 @@ LayerPass::~LayerPass() {
 std::span<const ReadySlab> LayerPass::next() { return store_->next(); }
 std::span<const ReadySlab> LayerPass::next_begun() noexcept { return store_->next_begun(); }
 bool LayerPass::would_wait() noexcept { return store_->would_wait(); }
+void LayerPass::note_filled(std::chrono::nanoseconds time) noexcept {
+  store_->filled_ns += static_cast<uint64_t>(time.count());
+}
 void LayerPass::done(std::span<const ReadySlab> slabs) noexcept { store_->done(slabs); }
 
 }  // namespace outrider::residency

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -196,6 +197,8 @@ class LayerPass {
   std::span<const ReadySlab> next_begun() noexcept;
   // Whether next() would wait: for the caller who has something else to do.
   bool would_wait() noexcept;
+  // The caller did something else for so long while next() would have waited: no stall, but time that the reads took.
+  void note_filled(std::chrono::nanoseconds time) noexcept;
   // Unpins slabs that next() returned; their bytes may be replaced from now on.
   void done(std::span<const ReadySlab> slabs) noexcept;
 

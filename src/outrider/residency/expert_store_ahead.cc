@@ -314,6 +314,7 @@ void ExpertStore::Impl::note_demand_begin(uint32_t n_loads) noexcept {
   counters.idle_ns += gap_ns;
   blend(idle_ns[layer], std::max(1.0, static_cast<double>(gap_ns)));
   stall_before_ns = counters.stall_ns;
+  filled_ns = 0;
   has_cover = false;
   idle_since = demand_begin;
   n_timed_loads = n_loads <= layout.layers[layer].n_slots ? n_loads : 0;
@@ -336,7 +337,7 @@ void ExpertStore::Impl::note_cover() noexcept {
 }
 
 void ExpertStore::Impl::note_pass_end() noexcept {
-  const uint64_t stall_ns = counters.stall_ns - stall_before_ns;
+  const uint64_t stall_ns = counters.stall_ns - stall_before_ns + filled_ns;
   counters.hideable_ns += std::min(gap_ns, stall_ns);
   if (n_stalled_loads > 0) drive_times.add_stall(n_stalled_loads, cover_ns[layer], static_cast<double>(stall_ns));
 }

@@ -170,6 +170,7 @@ struct ExpertStore::Impl {
   Clock::time_point demand_begin, idle_since;
   uint64_t gap_ns = 0;           // idle time before the open pass
   uint64_t stall_before_ns = 0;  // counters.stall_ns when it began
+  uint64_t filled_ns = 0;        // of the open pass: its waits in which the caller did something else
   uint32_t n_timed_loads = 0;    // of the open pass; 0: not to be timed
   uint32_t n_stalled_loads = 0;  // likewise, until the pass ends
   DriveTimes drive_times;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outrider/engine/token_ahead.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "outrider/base/checked.h"
+
+namespace outrider::engine {
+
+namespace {
+
+constexpr uint32_t kFewCandidates = 64, kManyCandidates = 1024;
+constexpr uint32_t kCandidateShare = 128;  // one in so many, between those two
+constexpr uint32_t kFewGuesses = 8;        // before it is judged
+constexpr uint32_t kProbeEvery = 16;       // passes, where it does not pay
+constexpr double kNewShare = 1.0 / 16;     // of the newest value in a running mean
+
+uint32_t n_candidates(uint32_t n_vocab) noexcept {
+  return std::min(n_vocab, std::clamp(n_vocab / kCandidateShare, kFewCandidates, kManyCandidates));
+}
+
+void blend(double& mean, double value) noexcept { mean = mean == 0 ? value : mean + kNewShare * (value - mean); }
+
+double ns_of(std::chrono::nanoseconds time) noexcept { return static_cast<double>(time.count()); }
+
+uint64_t sketch_part(const model::ModelSpec& spec) noexcept {
+  return align_up(kernels::sketch_bytes(spec.n_vocab, spec.d_model), 64);
+}
+
+}  // namespace
+
+bool TokenAhead::is_of_use(const model::ModelSpec& spec, const EngineOptions& options) noexcept {
+  return options.token_ahead != TokenAheadMode::kOff && options.lookahead != 0 &&
+         options.slots_per_layer < spec.router.n_experts && spec.d_model % 32 == 0;
+}
+
+uint64_t TokenAhead::n_bytes(const model::ModelSpec& spec) noexcept {
+  const uint64_t n = n_candidates(spec.n_vocab);
+  return sketch_part(spec) + kernels::sketch_table_bytes(spec.d_model) + n * (sizeof(uint32_t) + sizeof(Candidate)) +
+         kernels::largest_scores_scratch(spec.n_vocab, n) * sizeof(uint64_t);
+}
+
+TokenAhead::TokenAhead(const DeviceLinear& head, Device& device, bool is_always)
+    : head_(head), device_(device), is_always_(is_always) {
+  const uint32_t n_rows = head.w.n_rows, k = head.w.k;
+  std::byte* memory = device.allocate(align_up(kernels::sketch_bytes(n_rows, k), 64) + kernels::sketch_table_bytes(k),
+                                      "look-ahead's sketch of the head");
+  sketch_ = kernels::lay_out_sketch(memory, n_rows, k);
+  tables_ = memory + align_up(kernels::sketch_bytes(n_rows, k), 64);
+  device.make_sketch(head, sketch_);
+  ids_.resize(n_candidates(n_rows));
+  scratch_.resize(kernels::largest_scores_scratch(n_rows, ids_.size()));
+  candidates_.reserve(ids_.size());
+}
+
+double TokenAhead::gain_ns() const noexcept { return right_ * hidden_ns_; }
+
+// The first layers of a token that does come are not run again.
+double TokenAhead::cost_ns() const noexcept { return search_ns_ + (1 - right_) * layers_ns_; }
+
+bool TokenAhead::wants_guess() noexcept {
+  ++n_passes_;
+  return is_always_ || n_guessed_ < kFewGuesses || gain_ns() > cost_ns() || n_passes_ % kProbeEvery == 0;
+}
+
+std::span<const Candidate> TokenAhead::likeliest(const Rows& x, float* logits, const NextTokenChooser& next) {
+  device_.sketch_scores(sketch_, x.f32, tables_, logits);
+  next.shape({logits, sketch_.n_rows});
+  const uint32_t n = kernels::largest_scores({logits, sketch_.n_rows}, ids_, scratch_);
+  const std::span ids = std::span(ids_).first(n);
+  std::sort(ids.begin(), ids.end());  // in the order in which they lie in memory
+  device_.linear_some({&head_, logits}, x, ids);
+  candidates_.clear();
+  for (const uint32_t id : ids) candidates_.push_back({static_cast<int32_t>(id), logits[id]});
+  return candidates_;
+}
+
+void TokenAhead::note_guess(Nanoseconds search, Nanoseconds layers, Nanoseconds hidden) noexcept {
+  blend(search_ns_, ns_of(search));
+  blend(layers_ns_, ns_of(layers));
+  blend(hidden_ns_, ns_of(hidden));
+}
+
+void TokenAhead::note_outcome(bool is_right) noexcept {
+  ++n_guessed_;
+  n_right_ += is_right ? 1 : 0;
+  right_ += std::max(kNewShare, 1.0 / static_cast<double>(n_guessed_)) * ((is_right ? 1.0 : 0.0) - right_);
+}
+
+std::string TokenAhead::report() const {
+  if (n_guessed_ == 0) return "";
+  return fmt::format(
+      "; next token guessed {} times, right {}: search {:.3f} ms, {:.3f} ms of the head done in waits of its first "
+      "layers, which took {:.3f} ms beside{}",
+      n_guessed_, n_right_, search_ns_ / 1e6, hidden_ns_ / 1e6, layers_ns_ / 1e6,
+      gain_ns() > cost_ns() ? "" : "; does not pay");
+}
+
+}  // namespace outrider::engine

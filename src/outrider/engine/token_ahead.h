@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The next token before the head knows it. While the head runs, a drive that streams experts has nothing to do, since
+// nobody knows what the next token will demand. A coarse copy of the head, one bit a weight (kernels/sketch), names the
+// rows that may win in a fraction of the head's time; the exact logits of those give the token that will probably be
+// chosen. Its pass begins at once, and the head is done while that waits for its experts. A guess never changes a
+// result: the head says what is chosen, and a pass of another token begins anew. docs/lookahead.md has what it is
+// worth.
+//
+// Memory is fixed at construction. Threads: owned by the engine's thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "outrider/engine/candidate.h"
+#include "outrider/engine/device.h"
+#include "outrider/engine/engine.h"
+#include "outrider/kernels/sketch/largest_scores.h"
+#include "outrider/kernels/sketch/sketch.h"
+
+namespace outrider::engine {
+
+class TokenAhead {
+ public:
+  using Nanoseconds = std::chrono::nanoseconds;
+
+  // Where experts stream with look-ahead and the head's rows can be sketched. `options` are resolved.
+  static bool is_of_use(const model::ModelSpec& spec, const EngineOptions& options) noexcept;
+  static uint64_t n_bytes(const model::ModelSpec& spec) noexcept;
+
+  // Reads the head once. Both outlive it. Throws Error(kOutOfMemory).
+  TokenAhead(const DeviceLinear& head, Device& device, bool is_always);
+
+  // Whether to guess after this pass: where that has cost more than it saved it is only tried now and then.
+  bool wants_guess() noexcept;
+  // The tokens that may be chosen, with their exact logits, rising. x: one row, the head's input. logits (n_vocab):
+  // scratch. Valid until the next call.
+  std::span<const Candidate> likeliest(const Rows& x, float* logits, const NextTokenChooser& next);
+
+  // What a guess took and what it was good for: the search; the first layers of the token, without the head's part; the
+  // head's part that was done while their experts were waited for.
+  void note_guess(Nanoseconds search, Nanoseconds layers, Nanoseconds hidden) noexcept;
+  void note_outcome(bool is_right) noexcept;
+
+  uint64_t n_guessed() const noexcept { return n_guessed_; }  // of those with an outcome
+  uint64_t n_right() const noexcept { return n_right_; }
+  std::string report() const;  // one line
+
+ private:
+  double gain_ns() const noexcept;
+  double cost_ns() const noexcept;
+
+  const DeviceLinear& head_;
+  Device& device_;
+  const bool is_always_;
+  kernels::Sketch sketch_;
+  std::byte* tables_ = nullptr;
+  std::vector<uint32_t> ids_;
+  std::vector<uint64_t> scratch_;
+  std::vector<Candidate> candidates_;
+  // Running means.
+  double search_ns_ = 0, layers_ns_ = 0, hidden_ns_ = 0;
+  double right_ = 0;
+  uint64_t n_guessed_ = 0, n_right_ = 0, n_passes_ = 0;
+};
+
+}  // namespace outrider::engine
