@@ -2,11 +2,16 @@
 // The guess of the next token never reaches a bit: whether it is right, wrong or absurd, whatever comes in between.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <set>
 
 #include "engine_run.h"
 #include "outrider/io/test_faults.h"
+#include "outrider/observe/trace_file.h"
 #include "temp_model.h"
 #include "tiny_model.h"
 
@@ -251,6 +256,93 @@ TEST(TokenAhead, TheLastPositionOfTheContextIsNotGuessedBeyond) {
   const engine::PassRow row = {0, 11, 1, true};
   engine.pass({&row, 1}, &chooser);
   EXPECT_TRUE(chooser.told.empty());
+}
+
+// Names nothing but has the pass cancelled: the guess of a cancelled pass is no guess.
+class Canceller final : public engine::NextTokenChooser {
+ public:
+  explicit Canceller(std::atomic<bool>& cancel) : cancel_(cancel) {}
+  void shape(std::span<float> /*scores*/) const noexcept override {}
+  int32_t choose(std::span<const Candidate> likeliest) noexcept override {
+    cancel_ = true;
+    return best_of(likeliest);
+  }
+
+ private:
+  std::atomic<bool>& cancel_;
+};
+
+TEST(TokenAhead, ACancelledGuessLeavesTheLogitsAndTheSequence) {
+  const std::vector<int32_t> prompt = test::some_ids(9, routed().spec.n_vocab);
+  std::atomic<bool> cancel = false;
+  EngineOptions options = ahead_options(4);
+  options.cancel = &cancel;
+  engine::Engine engine(routed(), options), plain(routed(), test::tiny_options());
+  Canceller canceller(cancel);
+  engine.prefill(0, prompt);
+  plain.prefill(0, prompt);
+  const engine::PassRow row = {0, 9, 1, true};
+  observe::Digest got, want;
+  got.add(engine.pass({&row, 1}, &canceller));
+  want.add(plain.pass({&row, 1}));
+  EXPECT_EQ(got.hex(), want.hex());
+  const engine::PassRow next = {0, 10, 2, true};
+  EXPECT_THROW(engine.pass({&next, 1}), Error);
+  EXPECT_EQ(engine.n_tokens(0), 10U);
+  cancel = false;
+  got.add(engine.pass({&next, 1}));
+  want.add(plain.pass({&next, 1}));
+  EXPECT_EQ(got.hex(), want.hex());
+}
+
+// A trace holds what was demanded for guesses that did not come as passes that failed, and can be read.
+TEST(TokenAhead, ATraceOfGuessesCanBeRead) {
+  const std::string path = ::testing::TempDir() + "outrider_guess_trace_" + std::to_string(::getpid());
+  for (const Naming naming : {Naming::kRight, Naming::kMixed}) {
+    engine::Engine engine(routed(), ahead_options(4));
+    observe::TraceHeader header;
+    header.n_used = routed().spec.router.n_used;
+    header.layers.assign(routed().n_moe_layers(), {.n_experts = routed().spec.router.n_experts});
+    observe::TraceRecorder recorder(path, header, engine.options().chunk);
+    engine.add_pass_observer(recorder);
+    Chooser chooser(naming);
+    digest_of(engine, test::some_ids(9, routed().spec.n_vocab), &chooser);
+    recorder.finish();
+    const observe::Trace trace = observe::read_trace(path);
+    uint64_t n_tokens = 0, n_demanded = 0;
+    for (size_t step = 0; step < trace.n_steps(); ++step) n_tokens += trace.step_tokens(step);
+    for (size_t i = 0; i < trace.n_demands(); ++i) {
+      std::set<uint32_t> distinct(trace.demand(i).row_ids.begin(), trace.demand(i).row_ids.end());
+      n_demanded += distinct.size();
+    }
+    EXPECT_EQ(n_tokens, 9U + kGreedy);
+    EXPECT_EQ(n_demanded, engine.counters().experts.demanded);
+    if (naming == Naming::kRight) {
+      EXPECT_EQ(trace.n_steps(), 2U + kGreedy);  // the last guess has no pass
+    } else {
+      EXPECT_GT(trace.n_steps(), 2U + kGreedy);
+    }
+  }
+  ::unlink(path.c_str());
+}
+
+// Who begins to observe while a guess is open sees a whole pass.
+TEST(TokenAhead, AnObserverSeesWholePasses) {
+  struct Watcher final : engine::PassObserver {
+    void begin_pass(std::span<const engine::PassRow> /*rows*/) noexcept override { ++n_begun; }
+    void demand(const engine::LayerDemand& /*demand*/) noexcept override { ++n_demands; }
+    uint32_t n_begun = 0, n_demands = 0;
+  } watcher;
+  engine::Engine engine(routed(), ahead_options(4));
+  engine.prefill(0, test::some_ids(9, routed().spec.n_vocab));
+  Chooser right(Naming::kRight);
+  const engine::PassRow row = {0, 9, 1, true};
+  engine.pass({&row, 1}, &right);
+  engine.add_pass_observer(watcher);
+  const engine::PassRow next = {0, 10, best_of(right.told), true};
+  engine.pass({&next, 1});
+  EXPECT_EQ(watcher.n_begun, 1U);
+  EXPECT_EQ(watcher.n_demands, routed().n_moe_layers());
 }
 
 // Resident experts need no guess, and neither does who did not ask for look-ahead.

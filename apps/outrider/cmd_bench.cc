@@ -452,7 +452,10 @@ void add_bench(CLI::App& app) {
       "Load the model anew for each run, so that its expert cache is empty, instead of running once before");
   command->add_option("--csv", flags->csv, "File for one row a run");
   command->add_flag("--json", flags->json, "Print one JSON object");
-  command->callback([flags] { bench(*flags); });
+  command->callback([flags] {
+    flags->engine.generates = flags->generate;
+    bench(*flags);
+  });
 }
 
 }  // namespace outrider::apps

@@ -72,6 +72,7 @@ void add_plan(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "plan", "Show who would live where in memory and the speed to expect, without reading a weight");
   auto flags = std::make_shared<PlanFlags>();
+  flags->engine.generates = true;
   add_engine_flags(*command, flags->engine);
   command->add_option("--trace", flags->trace,
                       "Demand trace of this model (run --trace): its replay gives the share of misses");

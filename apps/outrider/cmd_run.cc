@@ -183,6 +183,7 @@ void run(const RunFlags& flags) {
 void add_run(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "Generate text from a prompt, or converse with --chat");
   auto flags = std::make_shared<RunFlags>();
+  flags->engine.generates = true;
   add_engine_flags(*command, flags->engine);
   command->add_option("-p,--prompt", flags->prompt, "Prompt text");
   command->add_option("-f,--file", flags->prompt_file, "File with the prompt, - for standard input");

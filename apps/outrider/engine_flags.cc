@@ -169,9 +169,9 @@ engine::EngineOptions engine_options(const EngineFlags& flags) {
   if (flags.queue_depth != 0) options.queue_depth = flags.queue_depth;
   options.lookahead = *parse_lookahead(flags.lookahead);
   options.lookahead_distance = flags.lookahead_distance;
-  options.token_ahead = flags.token_ahead == "auto" ? engine::TokenAheadMode::kAuto
-                        : flags.token_ahead == "on" ? engine::TokenAheadMode::kAlways
-                                                    : engine::TokenAheadMode::kOff;
+  if (flags.generates && flags.token_ahead != "off") {
+    options.token_ahead = flags.token_ahead == "on" ? engine::TokenAheadMode::kAlways : engine::TokenAheadMode::kAuto;
+  }
   return options;
 }
 

@@ -33,6 +33,7 @@ struct EngineFlags {
   std::string lookahead = "auto";
   uint32_t lookahead_distance = 1;
   std::string token_ahead = "auto";
+  bool generates = false;  // what is decoded is chosen by a sampler: set by the command
   std::string io = "auto";
   std::string direct = "auto";
   uint32_t queue_depth = 0;  // what the kept probe says, else 16

@@ -16,7 +16,7 @@ struct Candidate {
 class NextTokenChooser {
  public:
   virtual ~NextTokenChooser() = default;
-  // scores (n_vocab): logits, roughly. -infinity for tokens that are never chosen; biases added.
+  // scores (n_vocab): logits, roughly; made into what the choice goes by. -infinity for tokens that are never chosen.
   virtual void shape(std::span<float> scores) const noexcept = 0;
   // Which of these (any order, no id twice, exact logits) would be chosen if all others were impossible? -1: none.
   virtual int32_t choose(std::span<const Candidate> likeliest) noexcept = 0;

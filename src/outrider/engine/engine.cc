@@ -156,7 +156,10 @@ struct Engine::Impl {
         watcher->begin_pass(rows);
       }
     }
-    if (n_layers_done > 0) ahead->guessed_right();
+    if (n_layers_done > 0) {
+      ahead->guessed_right();
+      store->begin_step();  // what the caller did in between is no idle time of the drive's
+    }
     clock.start();
     run_layers(context(), n_rows, n_layers_done);
     std::copy(n_after.begin(), n_after.end(), n_tokens.begin());
@@ -171,12 +174,11 @@ struct Engine::Impl {
   uint32_t meet_guess(std::span<const PassRow> rows) noexcept {
     const Guess guess = guessed;
     guessed = {};
-    if (guess.n_layers == 0 || rows.size() != 1 || rows[0].sequence != guess.place.sequence ||
-        rows[0].position != guess.place.position) {
-      return 0;
-    }
-    token_ahead->note_outcome(rows[0].token == guess.token);
-    return rows[0].token == guess.token ? guess.n_layers : 0;
+    if (!guess.is_open) return 0;
+    const bool is_right = guess.n_layers > 0 && rows.size() == 1 && rows[0].sequence == guess.place.sequence &&
+                          rows[0].position == guess.place.position && rows[0].token == guess.token;
+    token_ahead->note_outcome(is_right);
+    return is_right ? guess.n_layers : 0;
   }
 
   // Between the layers of a pass of this one row and its head: where it pays, has the head done while the pass of the
@@ -188,8 +190,9 @@ struct Engine::Impl {
     const auto start = Clock::now();
     const int32_t token = next.choose(token_ahead->likeliest(work.head_in, work.guessed_logits, next));
     clock.mark(&PhaseTimes::head);
-    if (token < 0 || static_cast<uint32_t>(token) >= model.spec.n_vocab) return false;
     const auto found = Clock::now();
+    token_ahead->note_search(found - start);
+    if (token < 0 || static_cast<uint32_t>(token) >= model.spec.n_vocab) return false;
     work.tokens[0] = token;
     work.places[0] = place;
     const PassRow guessed_row = {place.sequence, place.position, token, true};
@@ -198,9 +201,9 @@ struct Engine::Impl {
     PassContext pass = context();
     pass.head = &head;
     const uint64_t head_before = clock.times().head;
-    guessed = {place, token, begin_guessed(pass)};
+    guessed = {true, place, token, begin_guessed(pass)};
     const auto hidden = std::chrono::nanoseconds(clock.times().head - head_before);
-    token_ahead->note_guess(found - start, Clock::now() - found - hidden, hidden);
+    token_ahead->note_guess(Clock::now() - found - hidden, hidden);
     clock.mark(&PhaseTimes::other);
     head.finish();
     clock.mark(&PhaseTimes::head);
@@ -218,9 +221,10 @@ struct Engine::Impl {
 
   using Clock = std::chrono::steady_clock;
   struct Guess {
+    bool is_open = false;
     RowPlace place;
     int32_t token = 0;
-    uint32_t n_layers = 0;  // that have been run; 0: there is no guess
+    uint32_t n_layers = 0;  // that have been run
   };
 
   const model::Model& model;
@@ -312,9 +316,16 @@ std::span<const float> Engine::prefill(uint32_t sequence, std::span<const int32_
   return last;
 }
 
-void Engine::set_routing_observer(RoutingObserver observer) { impl_->observer = std::move(observer); }
+// Whoever observes sees whole passes: one that has begun begins again.
+void Engine::set_routing_observer(RoutingObserver observer) {
+  impl_->guessed = {};
+  impl_->observer = std::move(observer);
+}
 
-void Engine::add_pass_observer(PassObserver& observer) { impl_->watchers.push_back(&observer); }
+void Engine::add_pass_observer(PassObserver& observer) {
+  impl_->guessed = {};
+  impl_->watchers.push_back(&observer);
+}
 
 EngineCounters Engine::counters() const noexcept {
   EngineCounters counters{.passes = impl_->n_passes, .rows = impl_->n_pass_rows, .experts = {}};

@@ -34,7 +34,7 @@ inline constexpr uint32_t kLookAheadAuto = UINT32_MAX;
 inline constexpr uint64_t kTokenTableBytes = 8U << 20;  // most of the token predictor, in memory and when it is kept
 inline constexpr uint32_t kMaxAheadDistance = 2;
 
-// Whether the next token is guessed before the head runs, where experts stream with look-ahead.
+// Whether the next token is guessed before the head runs, where experts stream with look-ahead; kAuto: while that pays.
 enum class TokenAheadMode : uint8_t { kOff, kAuto, kAlways };
 
 struct EngineOptions {
@@ -60,8 +60,8 @@ struct EngineOptions {
   // Experts guessed ahead for each row: 0 = off, 1..kMaxLookAhead, or kLookAheadAuto: what pays, decided and decided
   // again from measurements. Never changes a bit.
   uint32_t lookahead = 0;
-  uint32_t lookahead_distance = 1;                     // MoE layers ahead at most, 1..kMaxAheadDistance
-  TokenAheadMode token_ahead = TokenAheadMode::kAuto;  // kAuto: where it pays. Never changes a bit
+  uint32_t lookahead_distance = 1;                    // MoE layers ahead at most, 1..kMaxAheadDistance
+  TokenAheadMode token_ahead = TokenAheadMode::kOff;  // for who gives pass() a chooser. Never changes a bit
   // For tests and measurements, which outlive the engine: guesses in place of all predictors, and what makes the drive
   // of the experts slow or bad.
   residency::Predictor* guesses = nullptr;
@@ -176,6 +176,7 @@ class Engine {
   using OnLogits = std::function<void(uint32_t index, std::span<const float> logits)>;
   std::span<const float> prefill(uint32_t sequence, std::span<const int32_t> tokens, const OnLogits& on_logits = {});
 
+  // Also told of the rows of guessed passes, which may not come.
   void set_routing_observer(RoutingObserver observer);
   // From the next pass on, and for as long as the engine lives: `observer` must outlive its last pass. In the order
   // added.

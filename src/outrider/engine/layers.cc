@@ -14,6 +14,11 @@
 namespace outrider::engine {
 namespace {
 
+// A guessed pass goes no further when its layers have taken so much beside the head that was done in their waits: if it
+// is wrong that is lost, and the head is late.
+constexpr uint64_t kMostBesideShare = 2;
+constexpr uint64_t kMostBesideNs = 3'000'000;
+
 std::span<const RowPlace> places_of(const PassContext& pass, uint32_t n_rows) { return {pass.work.places, n_rows}; }
 
 void run_attention(const PassContext& pass, const DeviceLayer& layer, uint32_t layer_idx, uint32_t n_rows) {
@@ -280,11 +285,25 @@ ExpertJob job_of(const WorkBuffers& work, const residency::ReadySlab& slab) {
       .slab = slab, .pair_begin = begin, .n_pairs = work.expert_begin[slab.expert + 1] - begin, .scratch_begin = begin};
 }
 
+// Does what is left of the head while slabs are waited for.
+void fill_wait(const PassContext& pass, residency::LayerPass& slabs) {
+  const auto may_step = [&] { return !pass.head->is_done() && slabs.would_wait() && !slabs.has_begun(); };
+  if (pass.head == nullptr || !may_step()) return;
+  pass.clock.mark(&PhaseTimes::experts);
+  const auto start = std::chrono::steady_clock::now();
+  do {
+    pass.head->step();
+  } while (may_step());
+  slabs.note_filled(std::chrono::steady_clock::now() - start);
+  pass.clock.mark(&PhaseTimes::head);
+}
+
 // Where each pair has scratch rows of its own: computes gate and up of experts whose down is still on its way, so that
 // when a layer's last byte lands one product of one expert is left. Returns when next() need not wait.
 void run_begun(const PassContext& pass, const DeviceLayer& layer, residency::LayerPass& slabs) {
   const WorkBuffers& work = pass.work;
   for (;;) {
+    fill_wait(pass, slabs);
     const std::span<const residency::ReadySlab> begun = slabs.next_begun();
     if (begun.empty()) return;
     uint32_t n_jobs = 0;
@@ -309,18 +328,6 @@ void run_few(const PassContext& pass, const DeviceLayer& layer, residency::Layer
     run_jobs(pass, layer, stage, n_jobs);
   }
   give_back(pass, slabs, ready);
-}
-
-// Does what is left of the head while slabs are waited for.
-void fill_wait(const PassContext& pass, residency::LayerPass& slabs) {
-  if (pass.head->is_done() || !slabs.would_wait()) return;
-  pass.clock.mark(&PhaseTimes::experts);
-  const auto start = std::chrono::steady_clock::now();
-  do {
-    pass.head->step();
-  } while (!pass.head->is_done() && slabs.would_wait());
-  slabs.note_filled(std::chrono::steady_clock::now() - start);
-  pass.clock.mark(&PhaseTimes::head);
 }
 
 void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t layer_idx, uint32_t n_rows) {
@@ -351,8 +358,11 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
   };
   for (;;) {
     if (!has_guessed && slabs.would_wait()) guess(true, [&] { return sum_what_is_there(pass, layer); });
-    if (pass.head != nullptr) fill_wait(pass, slabs);
-    if (are_few) run_begun(pass, layer, slabs);
+    if (are_few) {
+      run_begun(pass, layer, slabs);
+    } else {
+      fill_wait(pass, slabs);
+    }
     const std::span<const residency::ReadySlab> ready = slabs.next();
     if (ready.empty()) break;
     if (are_few) {
@@ -433,13 +443,17 @@ uint32_t begin_guessed(const PassContext& pass) noexcept try {
   pass.store->begin_step();
   pass.ahead->begin_guessed_pass({pass.work.tokens, 1});
   embed_rows(pass, 1);
+  const uint64_t begin_ns = pass.clock.times().total(), head_ns = pass.clock.times().head;
   uint32_t n_done = 0;
   while (n_done < pass.spec.n_layers && !pass.head->is_done()) {
     if (pass.cancel != nullptr && pass.cancel->load(std::memory_order_relaxed)) return 0;
     run_layer(pass, n_done++, 1);
+    const uint64_t hidden_ns = pass.clock.times().head - head_ns;
+    const uint64_t beside_ns = pass.clock.times().total() - begin_ns - hidden_ns;
+    if (beside_ns > kMostBesideShare * hidden_ns + kMostBesideNs) break;  // hardly anything is waited for
   }
   return n_done;
-} catch (const Error&) {
+} catch (...) {
   return 0;
 }
 

@@ -25,7 +25,7 @@ class PassObserver {
   virtual ~PassObserver() = default;
   virtual void begin_pass(std::span<const PassRow> rows) noexcept { static_cast<void>(rows); }
   // The pass of this row will probably be the next and begins before the head of the last one is done. Then comes its
-  // resume_pass(), and it goes on; or the begin_pass() of another, and it was like one that failed.
+  // resume_pass(), and it goes on; or a begin_pass(), and it was like one that failed.
   virtual void begin_guessed_pass(std::span<const PassRow> rows) noexcept { begin_pass(rows); }
   virtual void resume_pass() noexcept {}
   // Before the store hears of it.

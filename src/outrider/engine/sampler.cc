@@ -127,10 +127,6 @@ void Sampler::adjust(std::span<const float> logits) {
          logits[static_cast<size_t>(id)]);
   }
   shape(logits_);
-  for (size_t id = 0; id < counts_.size(); ++id) {
-    if (counts_[id] == 0) continue;
-    logits_[id] = penalised(logits_[id], counts_[id]);
-  }
 }
 
 // Step 3.
@@ -252,6 +248,9 @@ void Sampler::filter(std::span<const float> logits) {
 void Sampler::shape(std::span<float> scores) const noexcept {
   for (const int32_t id : options_.suppressed) scores[static_cast<size_t>(id)] = kImpossible;
   for (const auto& [id, bias] : options_.logit_bias) scores[static_cast<size_t>(id)] += bias;
+  for (size_t id = 0; id < counts_.size(); ++id) {
+    if (counts_[id] > 0) scores[id] = penalised(scores[id], counts_[id]);
+  }
 }
 
 int32_t Sampler::choose(std::span<const Candidate> likeliest) noexcept {
@@ -261,16 +260,14 @@ int32_t Sampler::choose(std::span<const Candidate> likeliest) noexcept {
   list_.clear();
   n_sorted_ = 0;
   for (const Candidate& c : likeliest) {
-    float logit = logits_[static_cast<size_t>(c.id)];
-    const uint32_t count = counts_.empty() ? 0 : counts_[static_cast<size_t>(c.id)];
-    if (count > 0) logit = penalised(logit, count);
+    const float logit = logits_[static_cast<size_t>(c.id)];
     if (logit > kImpossible && logit <= std::numeric_limits<float>::max()) list_.push_back({c.id, logit});
   }
   if (list_.empty()) return -1;
   const auto best = std::min_element(list_.begin(), list_.end(), comes_first);
   if (options_.temperature == 0.0F) return best->id;
   top_ = best->logit;
-  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) < list_.size()) {
+  if (options_.top_k > 0 && static_cast<size_t>(options_.top_k) <= list_.size()) {
     sort_prefix(static_cast<size_t>(options_.top_k));
     list_.resize(static_cast<size_t>(options_.top_k));
     n_sorted_ = list_.size();

@@ -59,7 +59,7 @@ class Sampler final : public NextTokenChooser {
   // What sample() would give if every other token were impossible. Uses no draw and leaves the next sample() as it is.
   // Allocates nothing.
   int32_t choose(std::span<const Candidate> likeliest) noexcept override;
-  // Steps 1 and 2.
+  // Steps 1 to 3.
   void shape(std::span<float> scores) const noexcept override;
 
   // What sample() would draw from: steps 1 to 7, ordered; logits are those after steps 1 to 3. Valid until the next

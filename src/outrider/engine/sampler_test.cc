@@ -409,15 +409,17 @@ TEST(SamplerChoice, NoneWhereNothingIsPossible) {
   EXPECT_EQ(sampler.choose(one), 3);
 }
 
-TEST(SamplerChoice, ShapesScoresByBiasAndSuppression) {
-  const Sampler sampler(with([](SamplerOptions& o) {
-                          o.suppressed = {1};
-                          o.logit_bias = {{2, 1.5F}, {3, -kInf}};
-                        }),
-                        5);
+TEST(SamplerChoice, ShapesScoresBySuppressionBiasAndPenalties) {
+  Sampler sampler(with([](SamplerOptions& o) {
+                    o.suppressed = {1};
+                    o.logit_bias = {{2, 1.5F}, {3, -kInf}};
+                    o.presence_penalty = 2;
+                  }),
+                  5);
   std::vector<float> scores = {1, 2, 3, 4, 5};
+  sampler.accept(4);
   sampler.shape(scores);
-  EXPECT_EQ(scores, (std::vector<float>{1, -kInf, 4.5F, -kInf, 5}));
+  EXPECT_EQ(scores, (std::vector<float>{1, -kInf, 4.5F, -kInf, 3}));
 }
 
 }  // namespace

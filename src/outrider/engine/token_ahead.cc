@@ -16,12 +16,12 @@ constexpr uint32_t kCandidateShare = 128;  // one in so many, between those two
 constexpr uint32_t kFewGuesses = 8;        // before it is judged
 constexpr uint32_t kProbeEvery = 16;       // passes, where it does not pay
 constexpr double kNewShare = 1.0 / 16;     // of the newest value in a running mean
+constexpr double kProbeShare = 1.0 / 4;    // likewise, of a probe
+constexpr double kHiccup = 4;              // times the mean
 
 uint32_t n_candidates(uint32_t n_vocab) noexcept {
   return std::min(n_vocab, std::clamp(n_vocab / kCandidateShare, kFewCandidates, kManyCandidates));
 }
-
-void blend(double& mean, double value) noexcept { mean = mean == 0 ? value : mean + kNewShare * (value - mean); }
 
 double ns_of(std::chrono::nanoseconds time) noexcept { return static_cast<double>(time.count()); }
 
@@ -55,14 +55,15 @@ TokenAhead::TokenAhead(const DeviceLinear& head, Device& device, bool is_always)
   candidates_.reserve(ids_.size());
 }
 
-double TokenAhead::gain_ns() const noexcept { return right_ * hidden_ns_; }
+void TokenAhead::Mean::add(double newest, double share) noexcept {
+  value += std::max(share, 1.0 / static_cast<double>(++n)) * (newest - value);
+}
 
-// The first layers of a token that does come are not run again.
-double TokenAhead::cost_ns() const noexcept { return search_ns_ + (1 - right_) * layers_ns_; }
+double TokenAhead::newest_share() const noexcept { return pays() ? kNewShare : kProbeShare; }
 
 bool TokenAhead::wants_guess() noexcept {
   ++n_passes_;
-  return is_always_ || n_guessed_ < kFewGuesses || gain_ns() > cost_ns() || n_passes_ % kProbeEvery == 0;
+  return is_always_ || search_ns_.n < kFewGuesses || pays() || n_passes_ % kProbeEvery == 0;
 }
 
 std::span<const Candidate> TokenAhead::likeliest(const Rows& x, float* logits, const NextTokenChooser& next) {
@@ -77,16 +78,21 @@ std::span<const Candidate> TokenAhead::likeliest(const Rows& x, float* logits, c
   return candidates_;
 }
 
-void TokenAhead::note_guess(Nanoseconds search, Nanoseconds layers, Nanoseconds hidden) noexcept {
-  blend(search_ns_, ns_of(search));
-  blend(layers_ns_, ns_of(layers));
-  blend(hidden_ns_, ns_of(hidden));
+void TokenAhead::note_search(Nanoseconds taken) noexcept {
+  const bool is_known = search_ns_.n >= kFewGuesses;
+  const double most = is_known ? kHiccup * search_ns_.value : ns_of(taken);  // beyond that it was the machine's
+  search_ns_.add(std::min(ns_of(taken), most), newest_share());
+}
+
+void TokenAhead::note_guess(Nanoseconds layers, Nanoseconds hidden) noexcept {
+  layers_ns_.add(ns_of(layers), newest_share());
+  hidden_ns_.add(ns_of(hidden), newest_share());
 }
 
 void TokenAhead::note_outcome(bool is_right) noexcept {
   ++n_guessed_;
   n_right_ += is_right ? 1 : 0;
-  right_ += std::max(kNewShare, 1.0 / static_cast<double>(n_guessed_)) * ((is_right ? 1.0 : 0.0) - right_);
+  right_.add(is_right ? 1 : 0, newest_share());
 }
 
 std::string TokenAhead::report() const {
@@ -94,8 +100,8 @@ std::string TokenAhead::report() const {
   return fmt::format(
       "; next token guessed {} times, right {}: search {:.3f} ms, {:.3f} ms of the head done in waits of its first "
       "layers, which took {:.3f} ms beside{}",
-      n_guessed_, n_right_, search_ns_ / 1e6, hidden_ns_ / 1e6, layers_ns_ / 1e6,
-      gain_ns() > cost_ns() ? "" : "; does not pay");
+      n_guessed_, n_right_, search_ns_.value / 1e6, hidden_ns_.value / 1e6, layers_ns_.value / 1e6,
+      pays() ? "" : "; does not pay");
 }
 
 }  // namespace outrider::engine

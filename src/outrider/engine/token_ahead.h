@@ -41,9 +41,10 @@ class TokenAhead {
   // scratch. Valid until the next call.
   std::span<const Candidate> likeliest(const Rows& x, float* logits, const NextTokenChooser& next);
 
-  // What a guess took and what it was good for: the search; the first layers of the token, without the head's part; the
-  // head's part that was done while their experts were waited for.
-  void note_guess(Nanoseconds search, Nanoseconds layers, Nanoseconds hidden) noexcept;
+  // What a guess took: the search; the first layers of the token, without the head's part; and what it was good for:
+  // the head's part that was done while their experts were waited for.
+  void note_search(Nanoseconds taken) noexcept;
+  void note_guess(Nanoseconds layers, Nanoseconds hidden) noexcept;
   void note_outcome(bool is_right) noexcept;
 
   uint64_t n_guessed() const noexcept { return n_guessed_; }  // of those with an outcome
@@ -51,8 +52,17 @@ class TokenAhead {
   std::string report() const;  // one line
 
  private:
-  double gain_ns() const noexcept;
-  double cost_ns() const noexcept;
+  // A running mean, at first a plain one.
+  struct Mean {
+    double value = 0;
+    uint64_t n = 0;
+    void add(double newest, double share) noexcept;
+  };
+  double gain_ns() const noexcept { return right_.value * hidden_ns_.value; }
+  // The first layers of a token that does come are not run again.
+  double cost_ns() const noexcept { return search_ns_.value + (1 - right_.value) * layers_ns_.value; }
+  bool pays() const noexcept { return gain_ns() > cost_ns(); }
+  double newest_share() const noexcept;
 
   const DeviceLinear& head_;
   Device& device_;
@@ -62,9 +72,7 @@ class TokenAhead {
   std::vector<uint32_t> ids_;
   std::vector<uint64_t> scratch_;
   std::vector<Candidate> candidates_;
-  // Running means.
-  double search_ns_ = 0, layers_ns_ = 0, hidden_ns_ = 0;
-  double right_ = 0;
+  Mean search_ns_, layers_ns_, hidden_ns_, right_;
   uint64_t n_guessed_ = 0, n_right_ = 0, n_passes_ = 0;
 };
 

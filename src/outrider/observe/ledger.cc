@@ -54,6 +54,7 @@ void StepLedger::begin_guessed_pass(std::span<const engine::PassRow> rows) noexc
 }
 
 void StepLedger::resume_pass() noexcept {
+  if (!is_open_) open_step(1);  // its line was closed: the text had come to an end
   end_outside(Clock::now());
   is_guess_ = false;
 }

@@ -459,6 +459,7 @@ LayerPass::~LayerPass() {
 }
 std::span<const ReadySlab> LayerPass::next() { return store_->next(); }
 std::span<const ReadySlab> LayerPass::next_begun() noexcept { return store_->next_begun(); }
+bool LayerPass::has_begun() const noexcept { return !store_->begun.empty(); }
 bool LayerPass::would_wait() noexcept { return store_->would_wait(); }
 void LayerPass::note_filled(std::chrono::nanoseconds time) noexcept {
   store_->filled_ns += static_cast<uint64_t>(time.count());

@@ -102,7 +102,7 @@ struct StoreCounters {
   uint64_t reads = 0, read_retries = 0;  // asked of the kernel; of those, repeats (interrupt, short, error)
   uint64_t stall_ns = 0;                 // compute waited for bytes
   uint64_t idle_ns = 0;                  // before the demands, while no demanded byte was on its way
-  uint64_t hideable_ns = 0;              // sum over demands of min(idle time before it, stall in it)
+  uint64_t hideable_ns = 0;              // sum over demands of min(idle time before it, stall and filled waits in it)
 };
 
 class LayerPass;
@@ -195,6 +195,8 @@ class LayerPass {
   // until the pass is called again. Waits (counted as stall) until there is such a slab, or next() need not wait: then
   // empty. Never has a slab that is read in one piece with its last part (a packed layer).
   std::span<const ReadySlab> next_begun() noexcept;
+  // Whether next_begun() has something to tell. As of the last call that collected what has landed.
+  bool has_begun() const noexcept;
   // Whether next() would wait: for the caller who has something else to do.
   bool would_wait() noexcept;
   // The caller did something else for so long while next() would have waited: no stall, but time that the reads took.

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the next token is guessed: while it pays, and now and then to see whether it would.
+#include "outrider/engine/token_ahead.h"
+
+#include <gtest/gtest.h>
+
+#include "outrider/base/cpu.h"
+#include "outrider/base/test_rng.h"
+#include "outrider/engine/cpu_device.h"
+
+namespace outrider::engine {
+namespace {
+
+using std::chrono::microseconds;
+
+class TokenAheadRule : public ::testing::Test {
+ protected:
+  TokenAheadRule() : device_(best_isa(), 1, 1, 4), weights_(kRows * kWidth) {
+    TestRng random;
+    for (float& w : weights_) w = random.uniform(-1.0F, 1.0F);
+    head_.w = {.type = format::TensorType::kF32,
+               .data = reinterpret_cast<const std::byte*>(weights_.data()),
+               .row_bytes = kWidth * sizeof(float),
+               .n_rows = kRows,
+               .k = kWidth};
+    ahead_ = std::make_unique<TokenAhead>(head_, device_, false);
+  }
+
+  // One pass; whether it was guessed. A guess saves 10 ms when it is right and loses 20 when not; 2 are spent on it.
+  bool pass(bool is_right, microseconds hidden = microseconds(10000)) {
+    if (!ahead_->wants_guess()) return false;
+    ahead_->note_search(microseconds(2000));
+    ahead_->note_guess(microseconds(20000), hidden);
+    ahead_->note_outcome(is_right);
+    return true;
+  }
+  uint32_t guesses_of(uint32_t n_passes, bool is_right, microseconds hidden = microseconds(10000)) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_passes; ++i) n += pass(is_right, hidden) ? 1 : 0;
+    return n;
+  }
+
+  static constexpr uint32_t kRows = 300, kWidth = 64;
+  CpuDevice device_;
+  std::vector<float> weights_;
+  DeviceLinear head_;
+  std::unique_ptr<TokenAhead> ahead_;
+};
+
+TEST_F(TokenAheadRule, GuessesAlwaysWhileItPays) {
+  EXPECT_EQ(guesses_of(200, true), 200U);
+  EXPECT_NE(ahead_->report().find("guessed 200 times, right 200"), std::string::npos) << ahead_->report();
+}
+
+TEST_F(TokenAheadRule, WrongGuessesEndItAndRightOnesBringItBack) {
+  EXPECT_EQ(guesses_of(40, true), 40U);
+  EXPECT_LT(guesses_of(160, false), 40U);
+  EXPECT_EQ(guesses_of(160, false), 10U);  // probes
+  EXPECT_NE(ahead_->report().find("does not pay"), std::string::npos);
+  EXPECT_GT(guesses_of(400, true), 250U);
+}
+
+TEST_F(TokenAheadRule, WhereNothingIsWaitedForItIsOnlyTried) {
+  EXPECT_LE(guesses_of(160, true, microseconds(0)), 18U);
+  EXPECT_LE(guesses_of(160, true, microseconds(1500)), 10U);
+  EXPECT_GT(guesses_of(160, true), 100U);
+}
+
+// One slow reading, as of cold pages, does not decide for long.
+TEST_F(TokenAheadRule, AHiccupIsForgotten) {
+  guesses_of(20, true);
+  ahead_->note_search(std::chrono::seconds(1));
+  EXPECT_EQ(guesses_of(50, true), 50U);
+}
+
+// A choice that cannot be made, or whose pass never comes, costs as well.
+TEST_F(TokenAheadRule, GuessesWithoutAnOutcomeEnd) {
+  uint32_t n = 0;
+  for (int i = 0; i < 160; ++i) {
+    if (!ahead_->wants_guess()) continue;
+    ahead_->note_search(microseconds(2000));
+    ++n;
+  }
+  EXPECT_LE(n, 18U);
+}
+
+TEST_F(TokenAheadRule, LikeliestAreExactAndOfWhatCanBeChosen) {
+  struct Odd final : NextTokenChooser {
+    void shape(std::span<float> scores) const noexcept override {
+      for (size_t id = 0; id < scores.size(); id += 2) scores[id] = -std::numeric_limits<float>::infinity();
+    }
+    int32_t choose(std::span<const Candidate> /*likeliest*/) noexcept override { return -1; }
+  } odd;
+  TestRng random(4);
+  std::vector<float> x(kWidth), logits(kRows), want(kRows);
+  for (float& value : x) value = random.uniform(-1.0F, 1.0F);
+  const Rows in = {.f32 = x.data(), .k = kWidth};
+  const LinearOp whole = {&head_, want.data()};
+  device_.linear({&whole, 1}, in, 1);
+  const std::span<const Candidate> likeliest = ahead_->likeliest(in, logits.data(), odd);
+  ASSERT_EQ(likeliest.size(), 64U);
+  for (const Candidate& c : likeliest) {
+    EXPECT_EQ(c.id % 2, 1);
+    EXPECT_EQ(c.logit, want[static_cast<size_t>(c.id)]);
+  }
+}
+
+}  // namespace
+}  // namespace outrider::engine
