@@ -199,6 +199,28 @@ TEST(TokenAhead, CandidatesHaveTheLogitsOfTheHead) {
   }
 }
 
+// The last layer's wait is used to look for the token, by a state that lacks what is waited for.
+TEST(TokenAhead, SearchesWhileTheLastLayerWaits) {
+  const std::vector<int32_t> prompt = test::some_ids(9, routed().spec.n_vocab);
+  const std::string want = resident_digest(routed(), prompt);
+  io::TestFaults slow({.reorder = true});
+  EngineOptions options = ahead_options(3);
+  options.faults = &slow;
+  engine::Engine engine(routed(), options);
+  Chooser right(Naming::kRight);
+  EXPECT_EQ(digest_of(engine, prompt, &right), want);
+  const engine::NextTokenScore score = engine.next_token_score();
+  EXPECT_GT(score.searched_early, 0U);
+  EXPECT_LE(score.searched_early, kGreedy);
+  EXPECT_GT(score.right, kGreedy / 2);
+  const engine::PassRow row = {0, engine.n_tokens(0), 5, true};
+  for (int i = 0; i < 8; ++i) {
+    engine.keep(0, row.position);
+    const std::span<const float> logits = engine.pass({&row, 1}, &right);
+    for (const Candidate& c : right.told) EXPECT_EQ(c.logit, logits[static_cast<size_t>(c.id)]) << c.id;
+  }
+}
+
 // Whatever comes instead of the guessed pass: a cut sequence, several rows, another sequence, a refused pass.
 TEST(TokenAhead, WhatComesInBetweenIsSafe) {
   const std::vector<int32_t> prompt = test::some_ids(9, routed().spec.n_vocab);

@@ -304,7 +304,8 @@ Json experts_json(const LoadedModel& loaded, const residency::StoreCounters& cou
                       {"wasted_bytes", counters.bytes_predicted_wasted},
                       {"dropped", counters.dropped}};
   const engine::NextTokenScore next = loaded.engine->next_token_score();
-  out["lookahead"]["next_token"] = {{"guessed", next.guessed}, {"right", next.right}};
+  out["lookahead"]["next_token"] = {
+      {"guessed", next.guessed}, {"right", next.right}, {"searched_early", next.searched_early}};
   const std::vector<io::CopyReads> copies = loaded.engine->copy_reads();
   if (copies.size() > 1) {
     for (const io::CopyReads& copy : copies) {

@@ -145,8 +145,9 @@ struct Engine::Impl {
     return n_wanted;
   }
 
-  // Runs checked rows through the layers and lets their sequences grow. Throws with nothing changed.
-  void run(std::span<const PassRow> rows) {
+  // Runs checked rows through the layers and lets their sequences grow. Throws with nothing changed. `next`: who
+  // chooses after this pass, if that is to be guessed.
+  void run(std::span<const PassRow> rows, const NextTokenChooser* next = nullptr) {
     const auto n_rows = static_cast<uint32_t>(rows.size());
     const uint32_t n_layers_done = meet_guess(rows);
     for (PassObserver* watcher : watchers) {
@@ -161,7 +162,12 @@ struct Engine::Impl {
       store->begin_step();  // what the caller did in between is no idle time of the drive's
     }
     clock.start();
-    run_layers(context(), n_rows, n_layers_done);
+    PassContext pass = context();
+    if (next != nullptr) {
+      pass.token_ahead = token_ahead.get();
+      pass.next = next;
+    }
+    run_layers(pass, n_rows, n_layers_done);
     std::copy(n_after.begin(), n_after.end(), n_tokens.begin());
     if (store) store->end_step(n_rows);
     for (PassObserver* watcher : watchers) watcher->end_pass();
@@ -181,12 +187,16 @@ struct Engine::Impl {
     return is_right ? guess.n_layers : 0;
   }
 
-  // Between the layers of a pass of this one row and its head: where it pays, has the head done while the pass of the
-  // token that `next` chooses begins. False: nothing has happened.
+  // Whether the token after this pass is to be guessed.
+  bool wants_guess(std::span<const PassRow> rows) noexcept {
+    if (!token_ahead || rows.size() != 1 || !rows[0].wants_logits) return false;
+    return !ahead->is_asleep() && rows[0].position + 1 < options.context && token_ahead->wants_guess();
+  }
+
+  // Between the layers of a pass of this one row and its head: has the head done while the pass of the token that
+  // `next` chooses begins. False: nothing has happened.
   bool begin_next(const RowPlace row, NextTokenChooser& next) {
     const RowPlace place = {row.sequence, row.position + 1};
-    if (!token_ahead || ahead->is_asleep() || place.position >= options.context) return false;
-    if (!token_ahead->wants_guess()) return false;
     const auto start = Clock::now();
     const int32_t token = next.choose(token_ahead->likeliest(work.head_in, work.guessed_logits, next));
     clock.mark(&PhaseTimes::head);
@@ -210,7 +220,7 @@ struct Engine::Impl {
     return true;
   }
 
-  // `next`: only of a pass of one row.
+  // `next`: as in run().
   std::span<const float> logits_of(const uint32_t* row_idx, uint32_t n, NextTokenChooser* next = nullptr) {
     clock.start();
     norm_head(context(), row_idx, n);
@@ -282,9 +292,10 @@ std::span<const float> Engine::pass(std::span<const PassRow> rows, NextTokenChoo
     fail(ErrorKind::kBadArgument, "logits of {} rows were asked for, wanted at most {}", n_wanted,
          impl.options.logit_rows);
   }
-  impl.run(rows);
+  if (next != nullptr && !impl.wants_guess(rows)) next = nullptr;
+  impl.run(rows, next);
   if (n_wanted == 0) return {};
-  return impl.logits_of(impl.work.wanted, n_wanted, rows.size() == 1 ? next : nullptr);
+  return impl.logits_of(impl.work.wanted, n_wanted, next);
 }
 
 std::span<const float> Engine::prefill(uint32_t sequence, std::span<const int32_t> tokens, const OnLogits& on_logits) {
@@ -348,7 +359,9 @@ std::vector<LookAheadScore> Engine::lookahead_scores() const {
 }
 NextTokenScore Engine::next_token_score() const noexcept {
   if (!impl_->token_ahead) return {};
-  return {.guessed = impl_->token_ahead->n_guessed(), .right = impl_->token_ahead->n_right()};
+  return {.guessed = impl_->token_ahead->n_guessed(),
+          .right = impl_->token_ahead->n_right(),
+          .searched_early = impl_->token_ahead->n_early()};
 }
 uint32_t Engine::lookahead_width() const noexcept { return impl_->ahead ? impl_->ahead->width() : 0; }
 std::string Engine::lookahead_report() const {

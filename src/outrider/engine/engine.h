@@ -139,6 +139,7 @@ class RowError : public Error {
 // Guesses of the next token that had an outcome.
 struct NextTokenScore {
   uint64_t guessed = 0, right = 0;
+  uint64_t searched_early = 0;  // while the last layer waited for its experts
 };
 
 // Called while dense weights load: bytes read so far, of all.

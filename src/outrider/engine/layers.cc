@@ -10,6 +10,7 @@
 #include "outrider/engine/embedding_rows.h"
 #include "outrider/engine/head_work.h"
 #include "outrider/engine/lookahead.h"
+#include "outrider/engine/token_ahead.h"
 
 namespace outrider::engine {
 namespace {
@@ -298,6 +299,21 @@ void fill_wait(const PassContext& pass, residency::LayerPass& slabs) {
   pass.clock.mark(&PhaseTimes::head);
 }
 
+// In the last layer's wait: looks for tokens that may come next, by the state as far as it is known.
+void search_next_token(const PassContext& pass, const DeviceLayer& layer, residency::LayerPass& slabs) {
+  const WorkBuffers& work = pass.work;
+  pass.clock.mark(&PhaseTimes::experts);
+  const auto start = std::chrono::steady_clock::now();
+  const KnownState state = sum_what_is_there(pass, layer);
+  pass.device.norm(
+      {.x = state.x, .weight = pass.weights.output_norm, .eps = pass.spec.eps, .n_rows = 1, .y = work.ahead_in});
+  pass.token_ahead->search_early(work.ahead_in, work.guessed_logits, *pass.next);
+  const auto taken = std::chrono::steady_clock::now() - start;
+  slabs.note_filled(taken);
+  pass.token_ahead->note_early_search(slabs.would_wait() ? std::chrono::nanoseconds(0) : taken);
+  pass.clock.mark(&PhaseTimes::head);
+}
+
 // Where each pair has scratch rows of its own: computes gate and up of experts whose down is still on its way, so that
 // when a layer's last byte lands one product of one expert is left. Returns when next() need not wait.
 void run_begun(const PassContext& pass, const DeviceLayer& layer, residency::LayerPass& slabs) {
@@ -350,6 +366,7 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
   const bool are_few = n_rows * pass.spec.router.n_used <= work.n_wave_pairs && n_demanded <= n_slots;
   // Guesses queue behind the demand's reads: they are soon enough, and best, when all has been computed that is there.
   bool has_guessed = pass.ahead == nullptr;
+  bool has_searched = pass.token_ahead == nullptr || layer_idx + 1 != pass.spec.n_layers;
   const auto guess = [&](bool is_waiting, FunctionRef<KnownState()> state) {
     pass.clock.mark(&PhaseTimes::experts);
     pass.ahead->demand(layer.moe_idx, {work.ids, static_cast<size_t>(n_rows) * pass.spec.router.n_used}, n_demanded);
@@ -358,6 +375,10 @@ void run_experts(const PassContext& pass, const DeviceLayer& layer, uint32_t lay
   };
   for (;;) {
     if (!has_guessed && slabs.would_wait()) guess(true, [&] { return sum_what_is_there(pass, layer); });
+    if (!has_searched && slabs.would_wait()) {
+      search_next_token(pass, layer, slabs);
+      has_searched = true;
+    }
     if (are_few) {
       run_begun(pass, layer, slabs);
     } else {

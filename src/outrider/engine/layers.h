@@ -18,6 +18,8 @@ namespace outrider::engine {
 class EmbeddingRows;
 class HeadWork;
 class LookAhead;
+class NextTokenChooser;
+class TokenAhead;
 
 // What a pass works with. work.places and work.tokens hold the rows.
 struct PassContext {
@@ -36,6 +38,9 @@ struct PassContext {
   const RoutingObserver& observer;
   std::span<PassObserver* const> watchers;
   HeadWork* head = nullptr;  // of the pass before, to be done while experts are waited for
+  // Of a pass of one row: what its last layer's wait is used for, and who will choose. nullptr: nothing.
+  TokenAhead* token_ahead = nullptr;
+  const NextTokenChooser* next = nullptr;
 };
 
 // Runs n_rows rows through the layers from first_layer on; work.x then holds the last layer's output. first_layer is 0,

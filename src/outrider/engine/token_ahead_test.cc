@@ -40,6 +40,20 @@ class TokenAheadRule : public ::testing::Test {
     return n;
   }
 
+  static std::vector<float> random_input(uint64_t seed) {
+    TestRng random(seed);
+    std::vector<float> x(kWidth);
+    for (float& value : x) value = random.uniform(-1.0F, 1.0F);
+    return x;
+  }
+  static Rows rows_of(const std::vector<float>& x) { return {.f32 = const_cast<float*>(x.data()), .k = kWidth}; }
+  std::vector<float> logits_of(const std::vector<float>& x) {
+    std::vector<float> logits(kRows);
+    const LinearOp whole = {&head_, logits.data()};
+    device_.linear({&whole, 1}, rows_of(x), 1);
+    return logits;
+  }
+
   static constexpr uint32_t kRows = 300, kWidth = 64;
   CpuDevice device_;
   std::vector<float> weights_;
@@ -91,18 +105,61 @@ TEST_F(TokenAheadRule, LikeliestAreExactAndOfWhatCanBeChosen) {
     }
     int32_t choose(std::span<const Candidate> /*likeliest*/) noexcept override { return -1; }
   } odd;
-  TestRng random(4);
-  std::vector<float> x(kWidth), logits(kRows), want(kRows);
-  for (float& value : x) value = random.uniform(-1.0F, 1.0F);
-  const Rows in = {.f32 = x.data(), .k = kWidth};
-  const LinearOp whole = {&head_, want.data()};
-  device_.linear({&whole, 1}, in, 1);
+  std::vector<float> logits(kRows);
+  const std::vector<float> x = random_input(4), want = logits_of(x);
+  const Rows in = rows_of(x);
   const std::span<const Candidate> likeliest = ahead_->likeliest(in, logits.data(), odd);
   ASSERT_EQ(likeliest.size(), 64U);
   for (const Candidate& c : likeliest) {
     EXPECT_EQ(c.id % 2, 1);
     EXPECT_EQ(c.logit, want[static_cast<size_t>(c.id)]);
   }
+}
+
+// What was found early is multiplied with the input that came; the next pass searches anew.
+TEST_F(TokenAheadRule, AnEarlySearchServesOnePass) {
+  struct All final : NextTokenChooser {
+    void shape(std::span<float> /*scores*/) const noexcept override {}
+    int32_t choose(std::span<const Candidate> /*likeliest*/) noexcept override { return -1; }
+  } all;
+  std::vector<float> logits(kRows);
+  const std::vector<float> early = random_input(4), x = random_input(5);
+  const auto ids_of = [](std::span<const Candidate> candidates) {
+    std::vector<int32_t> ids;
+    for (const Candidate& c : candidates) ids.push_back(c.id);
+    return ids;
+  };
+  EXPECT_TRUE(ahead_->wants_guess());
+  const std::vector<int32_t> of_early = ids_of(ahead_->likeliest(rows_of(early), logits.data(), all));
+  EXPECT_TRUE(ahead_->wants_guess());
+  const std::vector<int32_t> of_x = ids_of(ahead_->likeliest(rows_of(x), logits.data(), all));
+  ASSERT_NE(of_early, of_x);
+
+  EXPECT_TRUE(ahead_->wants_guess());
+  ahead_->search_early(rows_of(early), logits.data(), all);
+  const std::span<const Candidate> likeliest = ahead_->likeliest(rows_of(x), logits.data(), all);
+  EXPECT_EQ(ids_of(likeliest), of_early);
+  const std::vector<float> want = logits_of(x);
+  for (const Candidate& c : likeliest) EXPECT_EQ(c.logit, want[static_cast<size_t>(c.id)]);
+  EXPECT_TRUE(ahead_->wants_guess());
+  EXPECT_EQ(ids_of(ahead_->likeliest(rows_of(x), logits.data(), all)), of_x);
+  EXPECT_EQ(ahead_->n_early(), 1U);
+}
+
+// Of an early search that part counts that nothing was waiting for.
+TEST_F(TokenAheadRule, WaitsForAnEarlySearchAreItsCost) {
+  const auto passes = [&](microseconds early) {
+    for (int i = 0; i < 40; ++i) {
+      if (!ahead_->wants_guess()) continue;
+      ahead_->note_early_search(early);
+      ahead_->note_search(microseconds(100));
+      ahead_->note_guess(microseconds(0), microseconds(1000));
+      ahead_->note_outcome(true);
+    }
+    return ahead_->report().find("does not pay") == std::string::npos;
+  };
+  EXPECT_TRUE(passes(microseconds(0)));
+  EXPECT_FALSE(passes(microseconds(2000)));
 }
 
 }  // namespace
