@@ -413,6 +413,19 @@ TEST(Bench, ColdRunsFindEmptyCachesAndGoToCsv) {
   EXPECT_NE(told.find("out.csv: No such file or directory"), std::string::npos) << told;
 }
 
+// A text that is generated has next tokens that can be guessed, a given one has none.
+TEST(Bench, GeneratesTextWhoseTokensAreGuessed) {
+  const std::string command =
+      "bench " + kDemo + " --prefill 1 --decode 8 --repeat 1 --expert-cache 25% --token-ahead on --json -q";
+  const auto guesses = [](const Outcome& got) -> json {
+    return json::parse(got.out)["experts"]["lookahead"]["next_token"];
+  };
+  const json generated = guesses(run_program(command + " --generate")), given = guesses(run_program(command));
+  EXPECT_EQ(generated["guessed"], 14) << generated;  // of two times 8, one unmeasured, all but the last of each
+  EXPECT_GT(generated["right"], 0) << generated;
+  EXPECT_EQ(given["guessed"], 0) << given;
+}
+
 TEST(Bench, MemoryProbeStaysWithinTheBudget) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's shadow memory needs a larger address space";
   // An address space that holds the plan or half of --memory, and not 512 MiB on top.

@@ -103,8 +103,10 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(CLI::Range(1U, engine::kMaxAheadDistance))
       ->capture_default_str();
   command
-      .add_option("--token-ahead", flags.token_ahead,
-                  "Guess the next token and read for it while the head runs: auto (where it pays), on or off")
+      .add_option(
+          "--token-ahead", flags.token_ahead,
+          "Guess the next token and read for it while the head runs, in run and bench --generate: auto (where it "
+          "pays), on or off")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
   command.add_option("--io", flags.io, "How experts are read")

@@ -104,10 +104,7 @@ void sketch_block_avx2(const Sketch& sketch, uint32_t block, const float* rows, 
     }
     row_scale[r] = or_zero(fold(products) / square);
   }
-  for (uint32_t r = n; r < kSketchBlockRows; ++r) {
-    for (uint64_t c = 0; c < k / 8; ++c) signs[c * kSketchBlockRows + r] = 0;
-    row_scale[r] = row_along[r] = 0;
-  }
+  clear_block_tail(sketch, block, n);
 }
 
 void sketch_scores_avx2(const Sketch& sketch, const std::byte* tables, uint32_t block_begin, uint32_t block_end,

@@ -45,10 +45,7 @@ void sketch_block_ref(const Sketch& sketch, uint32_t block, const float* rows, u
     }
     row_scale[r] = or_zero(fold_8_lanes(products) / square);
   }
-  for (uint32_t r = n; r < kSketchBlockRows; ++r) {
-    for (uint64_t c = 0; c < k / 8; ++c) signs[c * kSketchBlockRows + r] = 0;
-    row_scale[r] = row_along[r] = 0;
-  }
+  clear_block_tail(sketch, block, n);
 }
 
 void sketch_scores_ref(const Sketch& sketch, const std::byte* tables, uint32_t block_begin, uint32_t block_end,
