@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -251,6 +252,42 @@ TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceAtExtremes) {
       std::vector<float> want(5 * 19);
       reference(type)(problem.args(0, 17, 5, nullptr, want.data()));
       for (const uint32_t count : {1U, 5U}) expect_reference_bits(problem, want, fn, 0, 17, count, nullptr);
+    }
+  }
+}
+
+// Products of signed codes with the sign moved to q: codes of both signs up to -128, all products of a row alike in
+// sign and as large as they can be, or of any sign. Two of -128 * 127 just fit an int16.
+TEST_P(MatmulVariants, HaveTheBitsOfTheReferenceWithSignedCodesAtTheirLimits) {
+  const auto& [type, needs, fn] = GetParam();
+  if (type != TensorType::kQ8_0) return;
+  constexpr uint32_t kRows = 33;
+  constexpr uint32_t kK = 512;
+  constexpr uint32_t kTokens = 9;
+  TestRng rng(6000);
+  for (const int alike : {0, 1, -1}) {
+    Problem problem(type, kRows, kK, kTokens, rng);
+    std::vector<bool> is_negative(kK);
+    for (uint32_t i = 0; i < kK; ++i) is_negative[i] = rng.below(2) == 0;
+    auto* data = const_cast<std::byte*>(problem.weights.data);
+    for (uint32_t at = 0; at < kRows * kK; ++at) {
+      std::byte* block = data + at / 32 * 34;
+      if (at % 32 == 0) put_f16(block, 1.0F);
+      const bool negative = alike == 0 ? rng.below(2) == 0 : is_negative[at % kK];
+      block[2 + at % 32] = static_cast<std::byte>(negative ? -128 : 127 - static_cast<int>(rng.below(2)));
+    }
+    for (uint32_t at = 0; at < kTokens * kK; ++at) {
+      const bool negative = alike == 0 ? rng.below(2) == 0 : is_negative[at % kK] == (alike > 0);
+      problem.q[at] = static_cast<int8_t>(negative ? -127 : 127);
+    }
+    for (uint32_t half = 0; half < kTokens * kK / 16; ++half) {
+      problem.sum16[half] = std::accumulate(&problem.q[16 * half], &problem.q[16 * half] + 16, int16_t{0});
+      if (half % 2 == 1) problem.sum32[half / 2] = problem.sum16[half - 1] + problem.sum16[half];
+    }
+    std::vector<float> want(kTokens * (kRows + 2));
+    reference(type)(problem.args(0, kRows, kTokens, nullptr, want.data()));
+    for (const uint32_t count : {1U, 4U, 5U, 6U, 7U, 8U, kTokens}) {
+      expect_reference_bits(problem, want, fn, 0, kRows, count, nullptr);
     }
   }
 }

@@ -15,16 +15,27 @@ namespace {
 constexpr uint32_t kTileTokens = 64;
 constexpr uint32_t kStepTokens = 4;
 
-// A block of four tokens, ready to be spread.
-struct TokenUnit {
-  int32_t quads[8][kStepTokens];  // four q each
-  float d[kStepTokens];
+inline void store_256(void* p, __m256i v) noexcept { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+
+// What a format with signed codes does without.
+template <bool kSigned>
+struct TokenSums {
   // What sums of products begin with, two int16: -kOffset times the sums of q 0, 1, 4, 5, 8, ... and of the others; of
   // the halves for SubScale::kHalf.
   int32_t start[2][kStepTokens];
   int32_t sum[kStepTokens];  // with mins: the sum of q as f32; Min::kHalf: of both halves as int16
 };
-constexpr uint32_t kTokenUnits = 1024;  // 192 KiB: of 64 tokens when k <= 2,048
+template <>
+struct TokenSums<true> {};
+
+// A block of four tokens, ready to be spread.
+template <typename Format>
+struct TokenUnit : TokenSums<Format::kSigned> {
+  // Four q each; for signed codes q, -q, q, -q, ...
+  std::conditional_t<Format::kSigned, int64_t, int32_t> quads[8][kStepTokens];
+  float d[kStepTokens];
+};
+constexpr uint32_t kTokenUnits = 1024;  // 192 KiB, signed codes 272: of 64 tokens when k <= 2,048
 
 // How many quads can be summed as int16: sums of (code - offset) * q of every second pair stay below 2^15. They are
 // exact then even if a sum without the offset is not: it is off by multiples of 2^16.
@@ -37,7 +48,7 @@ constexpr uint32_t quads_at_once() noexcept {
 }
 
 template <typename Format>
-inline void fill_start(const __m256i (&quads)[4], TokenUnit& unit) noexcept {
+inline void fill_start(const __m256i (&quads)[4], TokenUnit<Format>& unit) noexcept {
   const __m256i ones = _mm256_set1_epi8(1);
   __m256i sum = _mm256_setzero_si256();
   for (const __m256i& v : quads) sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, v));
@@ -52,7 +63,7 @@ inline void fill_start(const __m256i (&quads)[4], TokenUnit& unit) noexcept {
 
 // Blocks [from, to) of four tokens.
 template <typename Format>
-void fill_units(const ActGroup (&acts)[kStepTokens], uint32_t from, uint32_t to, TokenUnit* units) noexcept {
+void fill_units(const ActGroup (&acts)[kStepTokens], uint32_t from, uint32_t to, TokenUnit<Format>* units) noexcept {
   for (uint32_t b = from; b < to; ++b, ++units) {
     __m256i v[kStepTokens];
 #pragma GCC unroll 4
@@ -60,8 +71,16 @@ void fill_units(const ActGroup (&acts)[kStepTokens], uint32_t from, uint32_t to,
     transpose_parts(v);
 #pragma GCC unroll 4
     for (uint32_t j = 0; j < 4; ++j) {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(units->quads[j]), _mm256_castsi256_si128(v[j]));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(units->quads[4 + j]), _mm256_extracti128_si256(v[j], 1));
+      if constexpr (Format::kSigned) {
+        const __m256i negative = _mm256_sub_epi8(_mm256_setzero_si256(), v[j]);
+        const __m256i low = _mm256_unpacklo_epi8(v[j], negative);  // tokens 0 and 1 of quads j and 4 + j
+        const __m256i high = _mm256_unpackhi_epi8(v[j], negative);
+        store_256(units->quads[j], _mm256_permute2x128_si256(low, high, 0x20));
+        store_256(units->quads[4 + j], _mm256_permute2x128_si256(low, high, 0x31));
+      } else {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(units->quads[j]), _mm256_castsi256_si128(v[j]));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(units->quads[4 + j]), _mm256_extracti128_si256(v[j], 1));
+      }
     }
     if constexpr (Format::kOffset != 0) fill_start<Format>(v, *units);
 #pragma GCC unroll 4
@@ -84,12 +103,18 @@ inline __m256i spread(const void* p) noexcept {
   return _mm256_set1_epi32(value);
 }
 
+inline __m256i spread_64(const void* p) noexcept {
+  int64_t value;
+  __builtin_memcpy(&value, p, sizeof value);
+  return _mm256_set1_epi64x(value);
+}
+
 // Keeps sums in the order written: GCC makes trees of long sums, all of whose products then wait in memory.
 [[gnu::always_inline]] inline void keep_order(__m256i& sum) noexcept { asm("" : "+x"(sum)); }
 
 // Quads [kFrom, kFrom + quads_at_once()) of a block, summed as int16, times a sub-scale or 1.
 template <typename Format, uint32_t kTokens, uint32_t kFrom>
-[[gnu::always_inline]] inline void sum_words(const Unit<Format>& unit, const TokenUnit& token,
+[[gnu::always_inline]] inline void sum_words(const Unit<Format>& unit, const TokenUnit<Format>& token,
                                              __m256i (&isum)[kTokens][2]) noexcept {
   constexpr uint32_t kHalf = kHalves<Format> ? kFrom / 4 : 0;
   constexpr uint32_t kTo = kFrom + quads_at_once<Format>();
@@ -124,24 +149,19 @@ template <typename Format, uint32_t kTokens, uint32_t kFrom>
   }
 }
 
-// Signed codes: |code| times q with the code's sign. Two products fill an int16.
+// Signed codes: |code| times q or -q, two products to an int16. A shuffle picks the factor: vpsignb would take the
+// pipes that multiply.
 template <typename Format, uint32_t kTokens>
-[[gnu::always_inline]] inline void sum_signed(const Unit<Format>& unit, const TokenUnit& token,
+[[gnu::always_inline]] inline void sum_signed(const Unit<Format>& unit, const TokenUnit<Format>& token,
                                               __m256i (&isum)[kTokens][2]) noexcept {
 #pragma GCC unroll 8
   for (uint32_t quad = 0; quad < 8; ++quad) {
-    __m256i code[2], size[2];
-#pragma GCC unroll 2
-    for (uint32_t i = 0; i < 2; ++i) {
-      code[i] = unit.codes[quad][i];
-      size[i] = _mm256_abs_epi8(code[i]);
-    }
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < kTokens; ++t) {
-      const __m256i q = spread(&token.quads[quad][t]);
+      const __m256i q = spread_64(&token.quads[quad][t]);
 #pragma GCC unroll 2
       for (uint32_t i = 0; i < 2; ++i) {
-        const __m256i words = _mm256_maddubs_epi16(size[i], _mm256_sign_epi8(q, code[i]));
+        const __m256i words = _mm256_maddubs_epi16(unit.codes[quad][i], _mm256_shuffle_epi8(q, unit.signs[quad][i]));
         const __m256i sum =
             _mm256_madd_epi16(words, Format::kScale == SubScale::kNone ? _mm256_set1_epi16(1) : unit.sc[0][i]);
         isum[t][i] = quad == 0 ? sum : _mm256_add_epi32(isum[t][i], sum);
@@ -154,7 +174,7 @@ template <typename Format, uint32_t kTokens>
 // A block joins its lane of kTokens tokens.
 template <typename Format, uint32_t kTokens>
 [[gnu::always_inline]] inline void join_unit(const Unit<Format>& unit, const __m256 (&d)[2], const __m256 (&dm)[2],
-                                             const TokenUnit& token, __m256 (*lane)[2]) noexcept {
+                                             const TokenUnit<Format>& token, __m256 (*lane)[2]) noexcept {
   __m256i isum[kTokens][2];
   if constexpr (Format::kSigned) {
     sum_signed<Format, kTokens>(unit, token, isum);
@@ -234,7 +254,7 @@ struct Part {
 
 // The blocks of a panel join the lanes of kTokens tokens, whose units from block part.from on are at `tokens`.
 template <typename Format, uint32_t kTokens>
-void join_panel(const Panel<Format>& panel, const Part& part, const TokenUnit* tokens, Lanes& lanes,
+void join_panel(const Panel<Format>& panel, const Part& part, const TokenUnit<Format>* tokens, Lanes& lanes,
                 const Output& output, Ahead& ahead) noexcept {
   if (part.is_first) {
     for (auto& lane : lanes) {
@@ -277,7 +297,7 @@ void pack_panel(Rows& rows, const Part& part, Panel<Format>& panel) noexcept {
 // The units of blocks [from, to) of tokens [first, first + n), step by step.
 template <typename Format>
 void fill_tokens(const MatmulArgs& args, uint32_t first, uint32_t n, uint32_t from, uint32_t to,
-                 TokenUnit* units) noexcept {
+                 TokenUnit<Format>* units) noexcept {
   for (uint32_t t = 0; t < n; t += kStepTokens, units += to - from) {
     ActGroup acts[kStepTokens];  // those past the last are the last again
     for (uint32_t i = 0; i < kStepTokens; ++i) acts[i] = act_of(args, first + (t + i < n ? t + i : n - 1));
@@ -296,7 +316,7 @@ inline Ahead ahead_of(const MatmulArgs& args, uint32_t row, uint32_t n_tokens) n
 // n_rows <= kTileRows rows from `row` on for tokens [first, first + n), whose units are filled in when they fit whole.
 template <typename Format>
 [[gnu::noinline]] void run_panels(const MatmulArgs& args, uint32_t row, uint32_t n_rows, uint32_t first, uint32_t n,
-                                  TokenUnit* units, bool is_whole) noexcept {
+                                  TokenUnit<Format>* units, bool is_whole) noexcept {
   const uint32_t n_blocks = args.weights.k / 32;
   Rows rows;  // those past the last are the last again
   for (uint32_t r = 0; r < kTileRows; ++r) {
@@ -308,12 +328,12 @@ template <typename Format>
   Lanes lanes[kTileTokens / kStepTokens];
   uint32_t from = 0;
   do {
-    const uint32_t to = n_blocks - from < kPanelUnits ? n_blocks : from + kPanelUnits;
+    const uint32_t to = n_blocks - from < kPanelUnits<Format> ? n_blocks : from + kPanelUnits<Format>;
     const Part part = {from, to, from == 0, to == n_blocks};
     if (!is_whole) fill_tokens<Format>(args, first, n, from, to, units);
     pack_panel<Format>(rows, part, panel);
     const uint32_t step_units = is_whole ? n_blocks : to - from;
-    const TokenUnit* tokens = units + (is_whole ? from : 0);
+    const TokenUnit<Format>* tokens = units + (is_whole ? from : 0);
     for (uint32_t t = 0; t < n; t += kStepTokens, tokens += step_units) {
       Lanes& own = lanes[part.is_first && part.is_last ? 0 : t / kStepTokens];
       const Output output = {args.out + (first + t) * args.out_stride + row, args.out_stride, n_rows};
@@ -348,7 +368,7 @@ void run_matmul(const MatmulArgs& args) noexcept {
   const uint32_t n_fit = n_blocks == 0 ? kTileTokens : kTokenUnits / n_blocks * kStepTokens;
   const bool is_whole = n_fit >= 8;
   const uint32_t n_most = is_whole && n_fit < kTileTokens ? n_fit : kTileTokens;
-  TokenUnit units[kTokenUnits];
+  TokenUnit<Format> units[kTokenUnits];
   for (uint32_t first = 0; first < args.n_tokens; first += n_most) {
     const uint32_t n = args.n_tokens - first < n_most ? args.n_tokens - first : n_most;
     if (is_whole) fill_tokens<Format>(args, first, n, 0, n_blocks, units);

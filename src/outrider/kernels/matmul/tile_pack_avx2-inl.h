@@ -12,15 +12,26 @@ namespace outrider::kernels {
 namespace {
 
 constexpr uint32_t kTileRows = 16;
-constexpr uint32_t kPanelGroups = 4;  // 16 KiB of codes: half of the first-level cache
-constexpr uint32_t kPanelUnits = 8 * kPanelGroups;
+// 16 KiB of codes and signs: half of the first-level cache.
+template <typename Format>
+constexpr uint32_t kPanelGroups = Format::kSigned ? 2 : 4;
+template <typename Format>
+constexpr uint32_t kPanelUnits = 8 * kPanelGroups<Format>;
 
 template <typename Format>
 constexpr bool kHalves = Format::kScale == SubScale::kHalf;
 
+// Signed codes are kept as sizes, and as the places of their factors in q, -q, q, -q, ... of a quad.
+template <bool kSigned>
+struct Signs {};
+template <>
+struct Signs<true> {
+  __m256i signs[8][2];
+};
+
 // A block of sixteen rows; [i] is for rows 8 * i to 8 * i + 7, element r of a register for row r of them.
 template <typename Format>
-struct Unit {
+struct Unit : Signs<Format::kSigned> {
   __m256i codes[8][2];                     // four codes of a row in each element
   __m256i sc[kHalves<Format> ? 2 : 1][2];  // int16: a sub-scale twice, to multiply sums of two products
   __m256i mn[2];                           // Min::kBlock: f32; Min::kHalf: the mins of both halves as int16
@@ -29,8 +40,8 @@ struct Unit {
 // At most kPanelGroups groups of sixteen rows.
 template <typename Format>
 struct Panel {
-  static constexpr uint32_t kHeads = Format::kBlocksApart ? kPanelUnits : kPanelGroups;
-  Unit<Format> units[kPanelUnits];
+  static constexpr uint32_t kHeads = Format::kBlocksApart ? kPanelUnits<Format> : kPanelGroups<Format>;
+  Unit<Format> units[kPanelUnits<Format>];
   __m256 d[kHeads][2], dm[kHeads][2];  // of units; of groups when a group has one scale
 };
 
@@ -139,6 +150,18 @@ concept ByteBlocks = requires {
 };
 
 template <typename Format>
+inline void put_codes(Unit<Format>& unit, uint32_t quad, uint32_t i, __m256i codes) noexcept {
+  if constexpr (Format::kSigned) {
+    unit.codes[quad][i] = _mm256_abs_epi8(codes);
+    // 2 * j, one more for negative codes
+    unit.signs[quad][i] =
+        _mm256_sub_epi8(_mm256_set1_epi32(0x06040200), _mm256_cmpgt_epi8(_mm256_setzero_si256(), codes));
+  } else {
+    unit.codes[quad][i] = codes;
+  }
+}
+
+template <typename Format>
 inline void pack_nibbles(const uint8_t* const* rows, uint32_t i, Unit<Format>* units) noexcept {
   const __m256i mask = _mm256_set1_epi8(15);
   using L = Layout<Format>;
@@ -150,20 +173,22 @@ inline void pack_nibbles(const uint8_t* const* rows, uint32_t i, Unit<Format>* u
     for (uint32_t j = 0; j < 4; ++j) {
       const uint32_t low = L::low(piece) + j;
       const uint32_t high = L::high(piece) + j;
-      units[low / 8].codes[low % 8][i] = L::of(_mm256_and_si256(v[j], mask));
-      units[high / 8].codes[high % 8][i] = L::of(_mm256_and_si256(_mm256_srli_epi16(v[j], 4), mask));
+      put_codes<Format>(units[low / 8], low % 8, i, L::of(_mm256_and_si256(v[j], mask)));
+      put_codes<Format>(units[high / 8], high % 8, i, L::of(_mm256_and_si256(_mm256_srli_epi16(v[j], 4), mask)));
     }
   }
 }
 
 template <typename Format>
 inline void pack_bytes(const uint8_t* const* rows, uint32_t i, Unit<Format>* units) noexcept {
-#pragma GCC unroll 8
-  for (uint32_t part = 0; part < 16; ++part) {
-    __m256i v[4];
-    load_16_bytes(rows, Layout<Format>::bytes_at(part / 2) + part % 2 * 16, v);
+  for (uint32_t b = 0; b < 8; ++b) {
+#pragma GCC unroll 2
+    for (uint32_t half = 0; half < 2; ++half) {
+      __m256i v[4];
+      load_16_bytes(rows, Layout<Format>::bytes_at(b) + 16 * half, v);
 #pragma GCC unroll 4
-    for (uint32_t j = 0; j < 4; ++j) units[part / 2].codes[part % 2 * 4 + j][i] = v[j];
+      for (uint32_t j = 0; j < 4; ++j) put_codes<Format>(units[b], 4 * half + j, i, v[j]);
+    }
   }
 }
 
@@ -277,17 +302,24 @@ inline void pack_q6_scales(const uint8_t* const* rows, uint32_t i, Panel<GroupQ6
   }
 }
 
-// Formats with blocks of 32: f16 scales of all blocks by way of memory, eight rows to a load.
+// Formats with blocks of 32: the f16 of a block of eight rows. That of row r is word r of a load that begins 2 * r
+// bytes early, which the first block has no room for.
 template <typename Format>
 inline void pack_block_halfs(const uint8_t* const* rows, uint32_t at, __m256 (*to)[2], uint32_t i) noexcept {
-  alignas(16) uint16_t bits[8][8];  // block, row
-  for (uint32_t r = 0; r < 8; ++r) {
+  static_assert(Format::Block::kBytes >= 18);  // 16 bytes from word 0 or 1 on are of the block
+  to[0][i] = load_halfs(rows, at);
 #pragma GCC unroll 8
-    for (uint32_t b = 0; b < 8; ++b) __builtin_memcpy(&bits[b][r], rows[r] + b * Format::Block::kBytes + at, 2);
-  }
-#pragma GCC unroll 8
-  for (uint32_t b = 0; b < 8; ++b) {
-    to[b][i] = _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(bits[b])));
+  for (uint32_t b = 1; b < 8; ++b) {
+    const auto word = [&](uint32_t r) { return load_128(rows[r] + b * Format::Block::kBytes + at - 2 * r); };
+    __m128i bits = word(0);
+    bits = _mm_blend_epi16(bits, word(1), 1 << 1);
+    bits = _mm_blend_epi16(bits, word(2), 1 << 2);
+    bits = _mm_blend_epi16(bits, word(3), 1 << 3);
+    bits = _mm_blend_epi16(bits, word(4), 1 << 4);
+    bits = _mm_blend_epi16(bits, word(5), 1 << 5);
+    bits = _mm_blend_epi16(bits, word(6), 1 << 6);
+    bits = _mm_blend_epi16(bits, word(7), 1 << 7);
+    to[b][i] = _mm256_cvtph_ps(bits);
   }
 }
 
