@@ -78,6 +78,24 @@ uint32_t heads_together(uint32_t group, uint32_t n_items, uint32_t n_threads) no
   return 1;
 }
 
+// Rows from `first` on, at most n, that are neighbouring positions of one sequence.
+uint32_t neighbours(std::span<const RowPlace> rows, uint32_t first, uint32_t n) noexcept {
+  uint32_t count = 1;
+  for (; count < n && first + count < rows.size(); ++count) {
+    const RowPlace& before = rows[first + count - 1];
+    const RowPlace& row = rows[first + count];
+    if (row.sequence != before.sequence || row.position != before.position + 1) break;
+  }
+  return count;
+}
+
+// Rows that attend in one task, `heads` of each: what the kernel can use, while there are tasks enough.
+uint32_t rows_together(std::span<const RowPlace> rows, uint32_t heads, uint32_t n_heads, uint64_t n_tasks) noexcept {
+  const uint64_t most = rows.size() * (n_heads / heads) / n_tasks;
+  const auto n = static_cast<uint32_t>(std::min<uint64_t>(most, kernels::kAttentionQueriesAtOnce / heads));
+  return n > 1 && neighbours(rows, 0, 2) == 2 ? std::bit_floor(n) : 1;
+}
+
 }  // namespace
 
 CpuDevice::CpuDevice(Isa isa, uint32_t n_threads, uint32_t max_experts, uint32_t dv)
@@ -282,29 +300,40 @@ void CpuDevice::attention(const AttentionShape& shape, const float* q, const KvL
                        [](const RowPlace& a, const RowPlace& b) { return a.position < b.position; })
           ->position +
       1;
-  const uint32_t n_items_alone = static_cast<uint32_t>(rows.size()) * n_heads;
-  const uint32_t together = heads_together(group, n_items_alone, pool_.n_threads());
-  for_rows(n_items_alone / together, static_cast<uint64_t>(longest) * (dk + dv) * together,
+  const auto n_rows = static_cast<uint32_t>(rows.size());
+  const uint32_t heads = heads_together(group, n_rows * n_heads, pool_.n_threads());
+  const uint32_t n_parts = n_heads / heads;  // of a row's heads
+  const uint32_t together =
+      rows_together(rows, heads, n_heads, static_cast<uint64_t>(pool_.n_threads()) * kTasksPerThread);
+  const auto n_blocks = static_cast<uint32_t>(ceil_div(n_rows, together));
+  const uint64_t q_width = static_cast<uint64_t>(n_heads) * dk;
+  const uint64_t out_width = static_cast<uint64_t>(n_heads) * dv;
+  for_rows(n_blocks * n_parts, static_cast<uint64_t>(longest) * (dk + dv) * heads * together,
            [&](uint32_t item, uint32_t worker) {
-             const uint64_t first = static_cast<uint64_t>(item) * together;  // (row, head), heads fastest
-             const auto row = static_cast<uint32_t>(first / n_heads);
-             const auto head = static_cast<uint32_t>(first % n_heads);
-             const uint64_t kv_head = static_cast<uint64_t>(rows[row].sequence) * n_kv_heads + head / group;
-             attention_({.q = q + first * dk,
-                         .k_cache = kv.k + kv_head * kv.k_head_stride,
-                         .v_cache = kv.v + kv_head * kv.v_head_stride,
-                         .k_stride = kv.k_row_bytes,
-                         .v_stride = kv.v_row_bytes,
-                         .k_type = kv.type,
-                         .v_type = kv.type,
-                         .dk = dk,
-                         .dv = dv,
-                         .begin = 0,
-                         .end = rows[row].position + 1,
-                         .scale = scale,
-                         .scratch = worker_scratch(worker),
-                         .out = out + first * dv,
-                         .n_heads = together});
+             const uint32_t head = item % n_parts * heads;
+             const uint32_t end = std::min(item / n_parts * together + together, n_rows);
+             for (uint32_t row = item / n_parts * together, n_tokens = 0; row < end; row += n_tokens) {
+               n_tokens = neighbours(rows, row, end - row);
+               const uint64_t kv_head = static_cast<uint64_t>(rows[row].sequence) * n_kv_heads + head / group;
+               attention_({.q = q + row * q_width + static_cast<uint64_t>(head) * dk,
+                           .k_cache = kv.k + kv_head * kv.k_head_stride,
+                           .v_cache = kv.v + kv_head * kv.v_head_stride,
+                           .k_stride = kv.k_row_bytes,
+                           .v_stride = kv.v_row_bytes,
+                           .k_type = kv.type,
+                           .v_type = kv.type,
+                           .dk = dk,
+                           .dv = dv,
+                           .begin = 0,
+                           .end = rows[row].position + 1,
+                           .scale = scale,
+                           .scratch = worker_scratch(worker),
+                           .out = out + row * out_width + static_cast<uint64_t>(head) * dv,
+                           .n_heads = heads,
+                           .n_tokens = n_tokens,
+                           .q_stride = q_width,
+                           .out_stride = out_width});
+             }
            });
 }
 

@@ -48,10 +48,15 @@ struct AttentionArgs {
   float* scratch = nullptr;     // attention_scratch_floats(dv)
   float* out = nullptr;         // (n_heads, dv)
   uint32_t n_heads = 1;         // each gets the bits it would get alone; several are faster than one by one
+  // Tokens at neighbouring positions: token t has its queries at q + t * q_stride and its outputs at out + t *
+  // out_stride (floats), and sees [begin, end + t). Each gets the bits it would get alone, too.
+  uint32_t n_tokens = 1;
+  uint64_t q_stride = 0, out_stride = 0;
 };
 
-// Heads that a variant may work on at once.
+// Heads of one token that a variant may work on at once, and heads times tokens from which on more gain nothing.
 inline constexpr uint32_t kAttentionHeadsAtOnce = 4;
+inline constexpr uint32_t kAttentionQueriesAtOnce = 32;
 
 // For any n_heads.
 constexpr uint32_t attention_scratch_floats(uint32_t dv) noexcept {

@@ -92,8 +92,13 @@ void attend(const AttentionArgs& args, const float* q, const float* sink, float*
 }  // namespace
 
 void attention_ref(const AttentionArgs& args) noexcept {
-  for (uint64_t h = 0; h < args.n_heads; ++h) {
-    attend(args, args.q + h * args.dk, args.sink != nullptr ? args.sink + h : nullptr, args.out + h * args.dv);
+  AttentionArgs token = args;
+  for (uint64_t t = 0; t < args.n_tokens; ++t, ++token.end) {
+    const float* q = args.q + t * args.q_stride;
+    float* out = args.out + t * args.out_stride;
+    for (uint64_t h = 0; h < args.n_heads; ++h) {
+      attend(token, q + h * args.dk, args.sink != nullptr ? args.sink + h : nullptr, out + h * args.dv);
+    }
   }
 }
 

@@ -217,6 +217,121 @@ TEST_P(Attention, HeadsTogetherHaveTheBitsOfEachAloneForMixedTypes) {
   }
 }
 
+// Tokens together by fn, against the reference token by token and head by head. Rows of queries and outputs are apart.
+void expect_tokens_have_the_bits_of_each_alone(Random& rng, const Case& c, AttentionFn fn, uint32_t n_heads,
+                                               uint32_t n_tokens, uint32_t begin, uint32_t end, bool with_sinks) {
+  const uint64_t q_stride = n_heads * c.shape.dk + 5;
+  const uint64_t out_stride = n_heads * c.shape.dv + 3;
+  std::vector<float> q(n_tokens * q_stride);
+  std::vector<float> sinks(n_heads);
+  for (float& x : q) x = static_cast<float>(rng.normal());
+  for (float& x : sinks) x = static_cast<float>(rng.normal());
+  std::vector<float> scratch(attention_scratch_floats(c.shape.dv) + 1, 1234.0F);
+  std::vector<float> want(n_tokens * out_stride, 1234.0F), got = want;
+  AttentionArgs args = c.args;
+  args.k_cache = c.k.data();
+  args.v_cache = c.v.data();
+  args.begin = begin;
+  args.scratch = scratch.data();
+  for (uint32_t t = 0; t < n_tokens; ++t) {
+    args.end = end + t;
+    for (uint32_t h = 0; h < n_heads; ++h) {
+      args.q = q.data() + t * q_stride + h * c.shape.dk;
+      args.sink = with_sinks ? &sinks[h] : nullptr;
+      args.out = want.data() + t * out_stride + h * c.shape.dv;
+      attention_ref(args);
+    }
+  }
+  args.end = end;
+  args.q = q.data();
+  args.sink = with_sinks ? sinks.data() : nullptr;
+  args.out = got.data();
+  args.n_heads = n_heads;
+  args.n_tokens = n_tokens;
+  args.q_stride = q_stride;
+  args.out_stride = out_stride;
+  fn(args);
+  EXPECT_TRUE(same_bits(want, got)) << "heads " << n_heads << " tokens " << n_tokens << " types " << int(c.args.k_type)
+                                    << int(c.args.v_type) << " dk " << c.shape.dk << " dv " << c.shape.dv << " ["
+                                    << begin << ", " << end << ")";
+  EXPECT_EQ(scratch.back(), 1234.0F) << "past the scratch";
+}
+
+// Full tiles of four, tiles of several tokens, rests, and more than a variant takes at once.
+constexpr std::pair<uint32_t, uint32_t> kHeadsAndTokens[] = {{1, 2}, {1, 4}, {1, 7},  {1, 33}, {2, 3}, {3, 5}, {4, 2},
+                                                             {5, 4}, {6, 3}, {7, 11}, {8, 4},  {8, 5}, {16, 3}};
+
+TEST_P(Attention, TokensTogetherHaveTheBitsOfEachAlone) {
+  TestRng rng(152);
+  const AttentionFn fn = choose_attention(GetParam());
+  for (const KvType k_type : kKvTypes) {
+    for (const KvType v_type : kKvTypes) {
+      for (const Shape shape :
+           {Shape{32, 48}, Shape{64, 64}, Shape{96, 32}, Shape{128, 128}, Shape{192, 128}, Shape{256, 96}}) {
+        if (v_type == KvType::kQ8_0 && shape.dv % 32 != 0) continue;
+        const Case c(rng, shape, k_type, v_type, 300);
+        for (const auto& [n_heads, n_tokens] : {std::pair{8U, 4U}, {1U, 7U}, {3U, 5U}}) {
+          expect_tokens_have_the_bits_of_each_alone(rng, c, fn, n_heads, n_tokens, 0, 291, false);
+          expect_tokens_have_the_bits_of_each_alone(rng, c, fn, n_heads, n_tokens, 117, 126, true);
+        }
+      }
+    }
+  }
+}
+
+// Ends of chunks between the tokens: some see nothing of the last chunk.
+constexpr std::pair<uint32_t, uint32_t> kWindows[] = {{0, 1},     {0, 9},   {2, 3},     {0, 126}, {120, 125},
+                                                      {126, 127}, {0, 128}, {128, 129}, {5, 250}, {250, 254}};
+
+TEST_P(Attention, TokensTogetherHaveTheBitsOfEachAloneForAnyPositions) {
+  TestRng rng(153);
+  const AttentionFn fn = choose_attention(GetParam());
+  for (const KvType type : {KvType::kF16, KvType::kQ8_0}) {
+    const Case c(rng, {64, 64}, type, type, 300);
+    for (const auto& [n_heads, n_tokens] : kHeadsAndTokens) {
+      for (const auto& [begin, end] : kWindows) {
+        expect_tokens_have_the_bits_of_each_alone(rng, c, fn, n_heads, n_tokens, begin, end, n_tokens % 2 == 0);
+      }
+    }
+  }
+}
+
+TEST_P(Attention, TokensTogetherHaveTheBitsOfEachAloneForAnyWidth) {
+  TestRng rng(154);
+  for (const Shape shape :
+       {Shape{1, 1}, Shape{17, 33}, Shape{80, 72}, Shape{160, 96}, Shape{128, 40}, Shape{40, 128}}) {
+    const Case c(rng, shape, KvType::kF16, KvType::kF16, 140);
+    expect_tokens_have_the_bits_of_each_alone(rng, c, choose_attention(GetParam()), 3, 5, 2, 125, true);
+  }
+}
+
+// Weights that are subnormal or zero, among others and alone in a vector.
+TEST_P(Attention, ScoresFarApartHaveTheBitsOfTheReference) {
+  TestRng rng(155);
+  const AttentionFn fn = choose_attention(GetParam());
+  for (const double magnitude : {10.0, 30.0, 60.0, 300.0}) {
+    const Case c(rng, {128, 128}, KvType::kF16, KvType::kF16, 300, magnitude);
+    expect_heads_have_the_bits_of_each_alone(rng, c, fn, 8, 0, 300);
+    expect_heads_have_the_bits_of_each_alone(rng, c, fn, 5, 40, 150);
+    expect_tokens_have_the_bits_of_each_alone(rng, c, fn, 4, 4, 0, 290, true);
+  }
+}
+
+// What only later tokens see does not reach the earlier ones: not even as zero times NaN.
+TEST_P(Attention, FaultsOfLaterPositionsStayWithLaterTokens) {
+  TestRng rng(156);
+  for (const float fault : {std::nanf(""), HUGE_VALF}) {
+    for (const uint32_t at : {60U, 127U, 128U, 130U}) {
+      Case c(rng, {64, 64}, KvType::kF32, KvType::kF32, 140);
+      std::memcpy(c.v.data() + at * c.args.v_stride + 4 * 5, &fault, 4);
+      std::memcpy(c.k.data() + at * c.args.k_stride + 4 * 9, &fault, 4);
+      for (const uint32_t n_heads : {1U, 4U}) {
+        expect_tokens_have_the_bits_of_each_alone(rng, c, choose_attention(GetParam()), n_heads, 6, 0, at - 1, false);
+      }
+    }
+  }
+}
+
 // An infinite key is a weight of zero for some heads and a fault for others, by the sign of the query: the ones that
 // fold together do not reach each other.
 TEST_P(Attention, FaultsOfHeadsTogetherStayWithTheirHead) {

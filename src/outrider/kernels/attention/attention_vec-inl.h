@@ -81,47 +81,6 @@ void dots(const float* q, uint32_t dk, const std::byte* const* keys,
   }
 }
 
-// Lanes 8 * a to 8 * a + 7 of the law of q_h . keys[i], for four heads and two keys.
-template <typename V, KvType kType>
-void dots_of_eight_lanes(const float* q, uint32_t dk, const std::byte* const* keys, uint32_t a,
-                         __m256 (&acc)[4][2]) noexcept {
-  static_assert(V::kWidth == 8);
-#pragma GCC unroll 4
-  for (auto& of_head : acc) of_head[0] = of_head[1] = V::zero();
-  uint32_t j = 8 * a;
-  for (; j + 8 <= dk; j += 32) {
-    const __m256 k_part[2] = {load_row<V, kType>(keys[0], j), load_row<V, kType>(keys[1], j)};
-#pragma GCC unroll 4
-    for (uint32_t h = 0; h < 4; ++h) {
-      const __m256 q_part = V::load(q + h * dk + j);
-      acc[h][0] = V::fma(q_part, k_part[0], acc[h][0]);
-      acc[h][1] = V::fma(q_part, k_part[1], acc[h][1]);
-    }
-  }
-  if (j >= dk) return;
-  const uint32_t part = dk - j;
-  for (uint32_t i = 0; i < 2; ++i) {
-    const __m256 k_part = load_row_part<V, kType>(keys[i], j, part);
-    for (uint32_t h = 0; h < 4; ++h) {
-      acc[h][i] = V::fma_part(V::load_part(q + h * dk + j, part), k_part, acc[h][i], part);
-    }
-  }
-}
-
-// rows[h][k + i]: the folds 16 and 8 of the lanes of q_h . keys[i] where there are sixteen registers: eight lanes at a
-// time, so that a key is widened once for four heads.
-template <typename V, KvType kType>
-void dots_by_eight_lanes(const float* q, uint32_t dk, const std::byte* const* keys, uint32_t k,
-                         __m256 (&rows)[4][8]) noexcept {
-  __m256 acc[4][4][2];
-  for (uint32_t a = 0; a < 4; ++a) dots_of_eight_lanes<V, kType>(q, dk, keys, a, acc[a]);
-  for (uint32_t h = 0; h < 4; ++h) {
-    for (uint32_t i = 0; i < 2; ++i) {
-      rows[h][k + i] = V::add(V::add(acc[0][h][i], acc[2][h][i]), V::add(acc[1][h][i], acc[3][h][i]));
-    }
-  }
-}
-
 // Where a chunk's scores go: of head h at to + h * 128.
 template <typename V, KvType kType, uint32_t kHeads>
 void eight_scores(const float* q, uint32_t dk, const std::byte* const* keys, float scale, float* to) noexcept {
@@ -140,17 +99,13 @@ void eight_scores(const float* q, uint32_t dk, const std::byte* const* keys, flo
     }
   } else {
     __m256 rows[kHeads][8];
-    if constexpr (kHeads == 4 && V::kWidth == 8) {
-      for (uint32_t k = 0; k < 8; k += 2) dots_by_eight_lanes<V, kType>(q, dk, keys + k, k, rows);
-    } else {
-      for (uint32_t k = 0; k < 8; k += kKeys) {
-        typename V::F acc[kHeads * kKeys][kLaneRegs<V>];
-        dots<V, kType, kHeads, kKeys>(q, dk, keys + k, acc);
+    for (uint32_t k = 0; k < 8; k += kKeys) {
+      typename V::F acc[kHeads * kKeys][kLaneRegs<V>];
+      dots<V, kType, kHeads, kKeys>(q, dk, keys + k, acc);
 #pragma GCC unroll 4
-        for (uint32_t h = 0; h < kHeads; ++h) {
+      for (uint32_t h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-          for (uint32_t i = 0; i < kKeys; ++i) rows[h][k + i] = V::fold_to_8(acc[h * kKeys + i]);
-        }
+        for (uint32_t i = 0; i < kKeys; ++i) rows[h][k + i] = V::fold_to_8(acc[h * kKeys + i]);
       }
     }
     for (uint32_t h = 0; h < kHeads; ++h) {
@@ -374,13 +329,6 @@ void attend(const AttentionArgs& args, uint32_t first_head, uint32_t n_heads) no
     const uint32_t chunk_end = begin - begin % kAttentionChunk + kAttentionChunk;
     const uint32_t end = chunk_end < args.end ? chunk_end : args.end;
     uint32_t h = 0;
-    if constexpr (V::kWidth == 8) {
-      // What costs much to widen is widened for four heads; f16 is not (Zen 3: 0.9 to 1.0 times as fast, q8_0 1.3).
-      const bool widens = args.k_type == KvType::kQ8_0 && args.v_type == KvType::kQ8_0;
-      for (; widens && h + 4 <= n_heads; h += 4) {
-        attend_chunk<V, 4>(args, first_head + h, begin, end, h == 0, sums.m + h, sums.l + h);
-      }
-    }
     for (; h + kGroup <= n_heads; h += kGroup) {
       attend_chunk<V, kGroup>(args, first_head + h, begin, end, h == 0, sums.m + h, sums.l + h);
     }
@@ -396,8 +344,11 @@ void attend(const AttentionArgs& args, uint32_t first_head, uint32_t n_heads) no
 
 template <typename V>
 void attention_vec(const AttentionArgs& args) noexcept {
-  for (uint32_t h = 0; h < args.n_heads; h += kHeadsTogether) {
-    attend<V>(args, h, args.n_heads - h < kHeadsTogether ? args.n_heads - h : kHeadsTogether);
+  AttentionArgs token = args;
+  for (uint32_t t = 0; t < args.n_tokens; ++t, ++token.end, token.q += args.q_stride, token.out += args.out_stride) {
+    for (uint32_t h = 0; h < args.n_heads; h += kHeadsTogether) {
+      attend<V>(token, h, args.n_heads - h < kHeadsTogether ? args.n_heads - h : kHeadsTogether);
+    }
   }
 }
 
