@@ -60,6 +60,12 @@ uint32_t slots_with_twice_ram(const model::Model& model, const EngineFlags& flag
   return plan_of(model, flags, engine_options(flags), twice).slots_per_layer;
 }
 
+whatif::ReadsAhead reads_ahead(const engine::EngineOptions& options) {
+  if (options.lookahead == 0) return whatif::ReadsAhead::kNothing;
+  return options.token_ahead == engine::TokenAheadMode::kOff ? whatif::ReadsAhead::kLayers
+                                                             : whatif::ReadsAhead::kNextToken;
+}
+
 // What a prediction is made from: the model's work, the machine's rates, the share of misses.
 struct Basis {
   Basis(const whatif::Probe& probe, const model::Model& model, const EngineFlags& flags, const whatif::Plan& plan,
@@ -67,11 +73,13 @@ struct Basis {
       : options(engine::resolve(model, whatif::planned(engine_options(flags), plan))),
         work(whatif::model_work(model, options.kv_type)),
         rates(whatif::rates_of(probe, model, options)),
+        ahead(reads_ahead(options)),
         miss_rate(model, flags, work, trace_path) {}
 
   const engine::EngineOptions options;
   const whatif::ModelWork work;
   const whatif::MachineRates rates;
+  const whatif::ReadsAhead ahead;
   const MissRate miss_rate;
 };
 
@@ -84,10 +92,12 @@ std::optional<whatif::Probe> kept_probe(std::string& note) {
 Json speeds(const Basis& basis, uint32_t slots, const whatif::MachineRates& rates) {
   const double rate = basis.miss_rate.at(slots);
   const uint32_t chunk = basis.options.chunk, context = basis.options.context;
-  const whatif::Prediction now = whatif::predict(basis.work, rates, {.miss_rate = rate, .chunk = chunk});
+  const auto after = [&](uint32_t n) {
+    return whatif::predict(basis.work, rates, {.miss_rate = rate, .chunk = chunk, .context = n, .ahead = basis.ahead});
+  };
+  const whatif::Prediction now = after(0);
   Json out = {{"slots_per_layer", slots}, {"miss_rate", rate}, {"missed_bytes_per_token", now.missed_bytes}};
-  out["decode"] = {to_json(now.decode),
-                   to_json(whatif::predict(basis.work, rates, {.miss_rate = rate, .context = context - 1}).decode)};
+  out["decode"] = {to_json(now.decode), to_json(after(context - 1).decode)};
   out["decode"][0]["context"] = 0;
   out["decode"][1]["context"] = context;
   out["prefill"] = to_json(now.prefill);
@@ -133,8 +143,8 @@ Json measured_speed(const model::Model& model, const EngineFlags& flags, const w
     const uint32_t chunk = passes.is_prefill ? std::min(n_tokens, basis.options.chunk) : 1;
     const auto speed = [&](double rate) {
       const auto context = static_cast<uint32_t>(passes.context + (n_tokens - chunk) / 2);  // in the middle
-      const whatif::Prediction now =
-          whatif::predict(basis.work, basis.rates, {.miss_rate = rate, .chunk = chunk, .context = context});
+      const whatif::Prediction now = whatif::predict(
+          basis.work, basis.rates, {.miss_rate = rate, .chunk = chunk, .context = context, .ahead = basis.ahead});
       return passes.is_prefill ? now.prefill : now.decode;
     };
     const double demanded_bytes = whatif::touched_expert_bytes(basis.work, chunk) / chunk;  // a token

@@ -11,7 +11,10 @@
 //                 their weight types, one token from memory, a chunk by tokens an expert; dense parts are products,
 //                 attention, norms, the router's choice, sums of experts, forks, and in decode the head and the
 //                 sampler. A type that was not timed goes at 80 % of DRAM and 60 % of the int8 rate.
-// What look-ahead hides is left out.
+//   look-ahead    in decode: the longer one of all that is computed and of reading, and 15 % of the shorter one
+//   (measured:
+//                 docs/performance.md, "The plan against a run"); where the next token is not guessed the head comes on
+//                 top, where it is, the search for it is computed, too. Never less than without.
 // Threads: pure functions.
 #pragma once
 
@@ -53,7 +56,8 @@ struct ModelWork {
   double attention_macs = 0;                                      // a position of the context
   double norm_elems = 0, combined_elems = 0, routed_experts = 0;  // all layers
   double n_logits = 0;
-  double n_forks = 0;  // a pass
+  double n_forks = 0;       // a pass
+  double sketch_bytes = 0;  // of the head, read to guess the next token; 0: there can be none
 };
 
 // Reads the directory only.
@@ -77,11 +81,15 @@ double touched_expert_bytes(const ModelWork& work, double n_tokens) noexcept;
 // 1 - slots / experts; 0 in a dense model.
 double uniform_miss_rate(const ModelWork& work, uint32_t slots) noexcept;
 
+// What is read before it is demanded, in decode: nothing, a layer's experts, or those of the next token, too.
+enum class ReadsAhead : uint8_t { kNothing, kLayers, kNextToken };
+
 // Of a pass: `chunk` tokens of prefill, or one of decode, after `context` others. A rate of 0 counts as unknown and
 // never bounds.
 struct PassShape {
   double miss_rate = 0;
   uint32_t chunk = 0, context = 0;
+  ReadsAhead ahead = ReadsAhead::kNothing;
 };
 Prediction predict(const ModelWork& work, const MachineRates& rates, const PassShape& pass) noexcept;
 

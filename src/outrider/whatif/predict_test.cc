@@ -56,6 +56,23 @@ TEST(Predict, DensePartsComeOnTopOfReading) {
   EXPECT_NEAR(predict(kWork, kRates, 1, 1000).prefill.expected_tps, 1000 / (kWeights / 3e8 + 8 / 1.5), 1e-6);
 }
 
+TEST(Predict, WhatIsReadAheadFallsIntoComputing) {
+  ModelWork work = kWork;  // of the 1 GB dense, half is the head
+  work.types[0].dense_macs = work.types[0].head_macs = kWeights / 2;
+  const auto seconds = [&](double miss_rate, ReadsAhead ahead) {
+    return 1 / whatif::predict(work, kRates, {.miss_rate = miss_rate, .ahead = ahead}).decode.expected_tps;
+  };
+  const double computing = 1.8 / 72, head = 0.5 / 72, reading = 0.4 / 2;
+  EXPECT_NEAR(seconds(0.5, ReadsAhead::kLayers), head + reading + 0.15 * (computing - head), 1e-9);
+  EXPECT_NEAR(seconds(0.5, ReadsAhead::kNextToken), head + reading + 0.15 * (computing - head), 1e-9);  // no sketch
+  work.sketch_bytes = 0.072e9;
+  EXPECT_NEAR(seconds(0.5, ReadsAhead::kNextToken), reading + 0.15 * (computing + 1e-3), 1e-9);
+  EXPECT_NEAR(seconds(0.05, ReadsAhead::kNextToken), computing + 1e-3 + 0.15 * 0.02, 1e-9);
+  // Where next to nothing is read it costs nothing.
+  EXPECT_NEAR(seconds(1e-4, ReadsAhead::kNextToken), seconds(1e-4, ReadsAhead::kNothing), 1e-6);
+  EXPECT_EQ(seconds(0, ReadsAhead::kNextToken), seconds(0, ReadsAhead::kNothing));
+}
+
 TEST(Predict, WhatTheProbeTimedReplacesSharesOfPeaks) {
   MachineRates rates = kRates;
   rates.n_threads = 2;
