@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "engine_run.h"
 #include "outrider/io/test_faults.h"
@@ -199,11 +201,21 @@ TEST(TokenAhead, CandidatesHaveTheLogitsOfTheHead) {
   }
 }
 
+// Every read takes longer than what a tiny layer computes.
+class SlowDrive final : public io::FaultPlan {
+ public:
+  bool may_block() const noexcept override { return true; }
+  io::ReadFault on_read(const io::ReadOp& /*op*/) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return {};
+  }
+};
+
 // The last layer's wait is used to look for the token, by a state that lacks what is waited for.
 TEST(TokenAhead, SearchesWhileTheLastLayerWaits) {
   const std::vector<int32_t> prompt = test::some_ids(9, routed().spec.n_vocab);
   const std::string want = resident_digest(routed(), prompt);
-  io::TestFaults slow({.reorder = true});
+  SlowDrive slow;
   EngineOptions options = ahead_options(3);
   options.faults = &slow;
   engine::Engine engine(routed(), options);
