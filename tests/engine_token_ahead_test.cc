@@ -225,12 +225,12 @@ TEST(TokenAhead, SearchesWhileTheLastLayerWaits) {
   EXPECT_GT(score.searched_early, 0U);
   EXPECT_LE(score.searched_early, kGreedy);
   EXPECT_GT(score.right, kGreedy / 2);
-  const engine::PassRow row = {0, engine.n_tokens(0), 5, true};
-  for (int i = 0; i < 8; ++i) {
-    engine.keep(0, row.position);
+  for (int32_t i = 0; i < 8; ++i) {
+    const engine::PassRow row = {0, engine.n_tokens(0), 5 + i, true};
     const std::span<const float> logits = engine.pass({&row, 1}, &right);
     for (const Candidate& c : right.told) EXPECT_EQ(c.logit, logits[static_cast<size_t>(c.id)]) << c.id;
   }
+  EXPECT_GT(engine.next_token_score().searched_early, score.searched_early);
 }
 
 // Whatever comes instead of the guessed pass: a cut sequence, several rows, another sequence, a refused pass.

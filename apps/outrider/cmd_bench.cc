@@ -407,6 +407,7 @@ void bench(const BenchFlags& flags) {
   Json out = report(subjects[0], cases, machine);
   out["machine"] = machine;
   out["caches"] = flags.cold ? "cold" : "warm";
+  out["generated"] = flags.generate;
   if (subjects.size() == 2) {
     out["vs"] = report(subjects[1], cases, machine);
     out["vs"]["options"] = flags.versus;

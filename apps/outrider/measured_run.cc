@@ -80,7 +80,8 @@ MeasuredRun of_bench(const Json& out, const std::string& path) {
                      .n_tokens = static_cast<uint64_t>(n_tokens),
                      .context = static_cast<uint64_t>(get(row, "context")),
                      .seconds = share(n_tokens, get(row.value("tokens_per_s", Json()), "median")),
-                     .read_bytes = get(row, "read_bytes_per_token")});
+                     .read_bytes = get(row, "read_bytes_per_token"),
+                     .is_given = !out.value("generated", false)});
     }
   }
   return run;

@@ -141,10 +141,12 @@ Json measured_speed(const model::Model& model, const EngineFlags& flags, const w
     if (passes.n_tokens == 0 || passes.seconds <= 0) continue;
     const auto n_tokens = static_cast<uint32_t>(std::min<uint64_t>(passes.n_tokens, UINT32_MAX));
     const uint32_t chunk = passes.is_prefill ? std::min(n_tokens, basis.options.chunk) : 1;
+    const bool knows_less = passes.is_given && basis.ahead == whatif::ReadsAhead::kNextToken;
+    const whatif::ReadsAhead ahead = knows_less ? whatif::ReadsAhead::kLayers : basis.ahead;
     const auto speed = [&](double rate) {
       const auto context = static_cast<uint32_t>(passes.context + (n_tokens - chunk) / 2);  // in the middle
       const whatif::Prediction now = whatif::predict(
-          basis.work, basis.rates, {.miss_rate = rate, .chunk = chunk, .context = context, .ahead = basis.ahead});
+          basis.work, basis.rates, {.miss_rate = rate, .chunk = chunk, .context = context, .ahead = ahead});
       return passes.is_prefill ? now.prefill : now.decode;
     };
     const double demanded_bytes = whatif::touched_expert_bytes(basis.work, chunk) / chunk;  // a token

@@ -30,6 +30,7 @@ struct MeasuredPasses {
   double seconds = 0;
   double miss_rate = 0;   // share of the demanded experts
   double read_bytes = 0;  // a token; when not 0, instead of a share
+  bool is_given = false;  // the text was given: no next token could be guessed
 };
 using MeasuredRun = std::vector<MeasuredPasses>;
 

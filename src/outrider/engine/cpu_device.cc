@@ -69,7 +69,7 @@ uint64_t rows_of_task(uint64_t n_rows, uint64_t n_tasks) noexcept {
 }
 
 // Heads of one KV head that a task attends with together (the same bits): the largest divisor of the group that leaves
-// each thread two tasks, or one when it is no more heads than the kernel takes at once, where sharing keys pays more.
+// each thread two tasks, or one when it is so few heads that sharing keys pays more.
 uint32_t heads_together(uint32_t group, uint32_t n_items, uint32_t n_threads) noexcept {
   for (uint32_t n = group; n > 1; --n) {
     const uint32_t wanted = n <= kernels::kAttentionHeadsAtOnce ? n_threads : 2 * n_threads;
@@ -89,7 +89,8 @@ uint32_t neighbours(std::span<const RowPlace> rows, uint32_t first, uint32_t n) 
   return count;
 }
 
-// Rows that attend in one task, `heads` of each: what the kernel can use, while there are tasks enough.
+// Rows that attend in one task, `heads` of each: what the kernel can use, while there are tasks enough. 1 where rows
+// are of different sequences from the first on, as in decode of several.
 uint32_t rows_together(std::span<const RowPlace> rows, uint32_t heads, uint32_t n_heads, uint64_t n_tasks) noexcept {
   const uint64_t most = rows.size() * (n_heads / heads) / n_tasks;
   const auto n = static_cast<uint32_t>(std::min<uint64_t>(most, kernels::kAttentionQueriesAtOnce / heads));

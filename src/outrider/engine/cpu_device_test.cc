@@ -232,6 +232,40 @@ std::vector<float> run_moe(CpuDevice& device, const Slabs& slabs, const std::vec
 }
 
 // Includes MOE-2: one expert in two ranks of a row (5,5,1,1,0,0); both weights count.
+// Rows of several sequences, whose neighbours attend in one task: each has what it has alone.
+TEST(CpuDevice, RowsTogetherAttendAsEachAlone) {
+  constexpr AttentionShape kShape = {.n_heads = 8, .n_kv_heads = 2, .dk = 64, .dv = 64, .scale = 0.125F};
+  constexpr uint32_t kPositions = 160;
+  const std::vector<uint32_t> n_rows = {20, 5, 17, 100};  // by sequence
+  TestRng random;
+  const uint64_t row_bytes = kShape.dk * sizeof(float), head_bytes = kPositions * row_bytes;
+  auto k = random_floats(random, n_rows.size() * kShape.n_kv_heads * kPositions * kShape.dk);
+  auto v = random_floats(random, k.size());
+  const KvLayer kv = {.k = reinterpret_cast<std::byte*>(k.data()),
+                      .v = reinterpret_cast<std::byte*>(v.data()),
+                      .k_head_stride = head_bytes,
+                      .v_head_stride = head_bytes,
+                      .k_row_bytes = row_bytes,
+                      .v_row_bytes = row_bytes,
+                      .type = kernels::KvType::kF32};
+  std::vector<RowPlace> places;
+  for (uint32_t s = 0; s < n_rows.size(); ++s) {
+    for (uint32_t i = 0; i < n_rows[s]; ++i) places.push_back({s, 7 * s + i});
+  }
+  places.push_back({0, 3});  // goes back
+  const uint64_t width = uint64_t{kShape.n_heads} * kShape.dk;
+  const auto q = random_floats(random, places.size() * width);
+  for (const uint32_t n_threads : {1U, 2U}) {
+    CpuDevice device(best_isa(), n_threads, 1, kShape.dv);
+    std::vector<float> together(q.size()), alone(q.size());
+    device.attention(kShape, q.data(), kv, places, together.data());
+    for (size_t row = 0; row < places.size(); ++row) {
+      device.attention(kShape, q.data() + row * width, kv, {&places[row], 1}, alone.data() + row * width);
+    }
+    EXPECT_EQ(together, alone) << n_threads << " threads";
+  }
+}
+
 TEST(CpuDevice, ExpertsEqualAPlainSumInAnyOrderOfArrival) {
   TestRng random;
   const Slabs slabs(random);

@@ -111,8 +111,7 @@ std::string TokenAhead::report() const {
   if (n_guessed_ == 0) return "";
   return fmt::format(
       "; next token guessed {} times, right {}: search {:.3f} ms beside waits ({} in one), {:.3f} ms of the head done "
-      "in "
-      "waits of its first layers, which took {:.3f} ms beside{}",
+      "in waits of its first layers, which took {:.3f} ms beside{}",
       n_guessed_, n_right_, search_ns_.value / 1e6, n_early_, hidden_ns_.value / 1e6, layers_ns_.value / 1e6,
       pays() ? "" : "; does not pay");
 }

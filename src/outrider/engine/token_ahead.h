@@ -47,9 +47,8 @@ class TokenAhead {
   // (n_vocab): scratch. Valid until the next call.
   std::span<const Candidate> likeliest(const Rows& x, float* logits, const NextTokenChooser& next);
 
-  // What a guess took: of the early search what was not waited for anyway; likeliest(); the first layers of the token,
-  // without the head's part; and what it was good for: the head's part that was done while their experts were waited
-  // for.
+  // What a guess took: an early search that outlasted its wait; likeliest(); the first layers of the token, without the
+  // head's part; and what it was good for: the head's part that was done while their experts were waited for.
   void note_early_search(Nanoseconds taken) noexcept { early_ns_ = taken; }
   void note_search(Nanoseconds taken) noexcept;
   void note_guess(Nanoseconds layers, Nanoseconds hidden) noexcept;

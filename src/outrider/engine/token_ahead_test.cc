@@ -146,7 +146,7 @@ TEST_F(TokenAheadRule, AnEarlySearchServesOnePass) {
   EXPECT_EQ(ahead_->n_early(), 1U);
 }
 
-// Of an early search that part counts that nothing was waiting for.
+// An early search counts when it outlasted its wait.
 TEST_F(TokenAheadRule, WaitsForAnEarlySearchAreItsCost) {
   const auto passes = [&](microseconds early) {
     for (int i = 0; i < 40; ++i) {

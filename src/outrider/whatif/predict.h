@@ -12,9 +12,8 @@
 //                 attention, norms, the router's choice, sums of experts, forks, and in decode the head and the
 //                 sampler. A type that was not timed goes at 80 % of DRAM and 60 % of the int8 rate.
 //   look-ahead    in decode: the longer one of all that is computed and of reading, and 15 % of the shorter one
-//   (measured:
-//                 docs/performance.md, "The plan against a run"); where the next token is not guessed the head comes on
-//                 top, where it is, the search for it is computed, too. Never less than without.
+//                 (measured: docs/performance.md, "The plan against a run"); where the next token is not guessed the
+//                 head comes on top, where it is, the search for it is computed, too. Never slower than without.
 // Threads: pure functions.
 #pragma once
 

@@ -54,7 +54,7 @@ struct AttentionArgs {
   uint64_t q_stride = 0, out_stride = 0;
 };
 
-// Heads of one token that a variant may work on at once, and heads times tokens from which on more gain nothing.
+// So many heads of one token are always worth sharing their keys; heads times tokens from which on more gain nothing.
 inline constexpr uint32_t kAttentionHeadsAtOnce = 4;
 inline constexpr uint32_t kAttentionQueriesAtOnce = 32;
 

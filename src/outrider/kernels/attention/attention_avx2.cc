@@ -24,7 +24,7 @@ F keep(F v) noexcept {
 constexpr uint32_t kTile = 4, kSlice = 16;
 constexpr uint32_t kMostQueries = kAttentionQueriesAtOnce;
 
-// Keys of kSteps * 32 elements that are held at once: their parts of a pass fill eight to twelve registers.
+// Keys of kSteps * 32 elements that are held at once: their parts of a pass fill at most twelve registers.
 template <uint32_t kSteps>
 inline constexpr uint32_t kKeysHeld = kSteps > 6   ? 1
                                       : kSteps > 2 ? 2
@@ -299,7 +299,7 @@ void weigh_tile(const Slice& slice, const TilePlaces& places, uint32_t column, b
     if (places.end[h] == places.from) continue;
     if (places.end[h] > places.common) {  // what not all of them see
       const Slice kept = slice_at<KvType::kF32>(reinterpret_cast<const std::byte*>(widened), kSlice * sizeof(float), 0);
-      add_slice<KvType::kF32, 1, false>(kept, places.common, places.end[h], queries.e[first + h], nullptr, sums + h);
+      add_slice<KvType::kF32, 1, false>(kept, places.common, places.end[h], queries.e[first + h], widened, sums + h);
     }
     const F before = V::set1(queries.before[first + h]);
     const F part = V::set1(queries.part[first + h]);

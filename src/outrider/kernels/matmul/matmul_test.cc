@@ -2,6 +2,8 @@
 #include "outrider/kernels/matmul/matmul.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -11,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "outrider/base/check.h"
 #include "outrider/base/cpu.h"
 #include "outrider/base/test_rng.h"
 #include "outrider/kernels/matmul/matmul_variants.h"
@@ -114,6 +117,48 @@ std::vector<uint32_t> lengths(const TypeInfo& info, Isa needs) {
     if (k % info.block_elems == 0) ks.push_back(k);
   }
   return ks;
+}
+
+// Bytes between two pages that nobody may touch: right behind the first or right before the second.
+class Fenced {
+ public:
+  Fenced(const std::byte* data, uint64_t n_bytes, bool at_end)
+      : page_(static_cast<uint64_t>(::sysconf(_SC_PAGESIZE))), inner_((n_bytes + page_ - 1) / page_ * page_) {
+    void* memory = ::mmap(nullptr, inner_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    OUTRIDER_CHECK(memory != MAP_FAILED);
+    memory_ = static_cast<std::byte*>(memory);
+    if (inner_ > 0) OUTRIDER_CHECK(::mprotect(memory_ + page_, inner_, PROT_READ | PROT_WRITE) == 0);
+    data_ = memory_ + page_ + (at_end ? inner_ - n_bytes : 0);
+    std::memcpy(data_, data, n_bytes);
+  }
+  ~Fenced() { ::munmap(memory_, inner_ + 2 * page_); }
+  Fenced(const Fenced&) = delete;
+  Fenced& operator=(const Fenced&) = delete;
+  const std::byte* data() const noexcept { return data_; }
+
+ private:
+  const uint64_t page_, inner_;
+  std::byte *memory_ = nullptr, *data_ = nullptr;
+};
+
+// Loads that begin early or end late stay within the matrix: a file's first and last bytes have nothing beside them.
+TEST_P(MatmulVariants, ReadNothingBesideTheWeights) {
+  const auto& [type, needs, fn] = GetParam();
+  TestRng rng(static_cast<uint64_t>(type) + 500);
+  const uint32_t block = format::type_info(type).block_elems;
+  for (const uint32_t k : {block, 3 * block, 768U}) {
+    for (const uint32_t n_rows : {1U, 3U, 19U}) {
+      Problem problem(type, n_rows, k, 9, rng);
+      std::vector<float> want(9 * (n_rows + 2));
+      reference(type)(problem.args(0, n_rows, 9, nullptr, want.data()));
+      const std::byte* open = problem.weights.data;
+      for (const bool at_end : {false, true}) {
+        const Fenced fenced(open, n_rows * problem.weights.row_bytes, at_end);
+        problem.weights.data = fenced.data();
+        for (const uint32_t count : {1U, 4U, 9U}) expect_reference_bits(problem, want, fn, 0, n_rows, count, nullptr);
+      }
+    }
+  }
 }
 
 TEST_P(MatmulVariants, HaveTheBitsOfTheReference) {
